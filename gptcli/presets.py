@@ -1,0 +1,134 @@
+"""Where a config comes from: a named preset, a file, `--set` flags; with the origin of every value."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import Any, Literal
+
+from gptcli.config import KEYS, ModelConfig, build_config, nearest
+from gptcli.config_files import parse_yaml, read_config_file
+from gptcli.errors import ConfigError, UsageError
+from gptcli.hf_config import from_huggingface, is_huggingface
+
+Origin = Literal["default", "preset", "weights", "file", "flag"]
+
+DEFAULT_PRESET = "gpt-124m"
+ALIASES = {"gpt2": "gpt2-small", "gpt2-124m": "gpt2-small", "gpt2-355m": "gpt2-medium"} | {
+    "gpt2-774m": "gpt2-large",
+    "gpt2-1558m": "gpt2-xl",
+}
+
+
+@dataclass(frozen=True)
+class Layer:
+    """Values of some config keys, and where they come from (`name` is for messages)."""
+
+    origin: Origin
+    name: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class ResolvedConfig:
+    """A valid config with the origin of each value; `preset` is the preset's name where one was taken."""
+
+    config: ModelConfig
+    origin: Mapping[str, Origin]
+    preset: str | None = None
+
+
+def presets_folder() -> Path:
+    """The folder of presets: inside an installed package, beside the package in a source checkout."""
+    package = Path(str(files("gptcli")))
+    installed = package / "configs"
+    return installed if installed.is_dir() else package.parent / "configs"
+
+
+@cache
+def preset_names() -> tuple[str, ...]:
+    """All presets, smallest file name first."""
+    order = {"small": 0, "medium": 1, "large": 2, "xl": 3}
+    names = (path.stem for path in presets_folder().glob("*.yaml"))
+    return tuple(
+        sorted(names, key=lambda name: (name.partition("-")[0], order.get(name.split("-")[-1], 9), name))
+    )
+
+
+def preset_name(name: str) -> str:
+    """The canonical name of a preset: case does not matter, `gpt2` is `gpt2-small`."""
+    known = preset_names()
+    wanted = name.strip().lower()
+    wanted = ALIASES.get(wanted, wanted)
+    if wanted not in known:
+        hint = nearest(wanted, known)
+        if not hint and Path(name).is_file():
+            hint = " (to read that file: --config)"
+        raise ConfigError(f"no preset {name!r}{hint}; there are: {', '.join(known)}")
+    return wanted
+
+
+def preset_layer(name: str) -> Layer:
+    """The values of a preset; raises `ConfigError` for a name that is none."""
+    name = preset_name(name)
+    return Layer("preset", name, read_config_file(presets_folder() / f"{name}.yaml"))
+
+
+def file_layer(path: Path) -> Layer:
+    """The values of a config file, in our keys or as a Hugging Face GPT-2 `config.json`."""
+    values = read_config_file(path)
+    return Layer("file", str(path), from_huggingface(values, str(path)) if is_huggingface(values) else values)
+
+
+def flag_layer(assignments: Iterable[str]) -> Layer:
+    """The values of `--set KEY=VALUE` options, each typed as in a YAML file; the last of a key wins."""
+    values: dict[str, Any] = {}
+    for assignment in assignments:
+        key, equals, text = assignment.partition("=")
+        key = key.strip()
+        if not equals:
+            raise UsageError(f"--set {assignment!r}: expected KEY=VALUE, such as --set n_layers=6")
+        if key not in KEYS:
+            raise UsageError(f"--set {assignment!r}: unknown key {key!r}{nearest(key, KEYS)}")
+        try:
+            values[key] = parse_yaml(text)
+        except (ValueError, RecursionError) as error:
+            raise UsageError(f"--set {assignment!r}: {error}") from None
+    return Layer("flag", "--set", values)
+
+
+def chosen_layers(preset: str | None, config: Path | None, assignments: Iterable[str]) -> list[Layer]:
+    """The layers that the options name, weakest first; raises `UsageError` for `--preset` with `--config`."""
+    if preset is not None and config is not None:
+        raise UsageError("--preset and --config are two answers to one question; give one of them")
+    layers = [flag_layer(assignments)]
+    if config is not None:
+        layers.insert(0, file_layer(config))
+    elif preset is not None:
+        layers.insert(0, preset_layer(preset))
+    return layers
+
+
+def resolve(layers: Iterable[Layer]) -> ResolvedConfig:
+    """Merge layers, weakest first, into one valid config; raises `ConfigError` with all faults."""
+    values: dict[str, Any] = {}
+    origin: dict[str, Origin] = dict.fromkeys(KEYS, "default")
+    names: list[str] = []
+    preset = None
+    for layer in layers:
+        values |= layer.values
+        origin |= dict.fromkeys(layer.values, layer.origin)
+        preset = layer.name if layer.origin == "preset" else preset
+        if layer.name and layer.values:
+            names.append(layer.name)
+    config = build_config(values, " with ".join(names))
+    return ResolvedConfig(config, {key: origin[key] for key in KEYS}, preset)
+
+
+def resolve_options(preset: str | None, config: Path | None, assignments: Iterable[str]) -> ResolvedConfig:
+    """The config that `--preset`, `--config` and `--set` describe; `DEFAULT_PRESET` when neither is given."""
+    layers = chosen_layers(preset, config, assignments)
+    if preset is None and config is None:
+        layers.insert(0, preset_layer(DEFAULT_PRESET))
+    return resolve(layers)
