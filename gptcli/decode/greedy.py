@@ -1,0 +1,70 @@
+"""Greedy decoding: the most probable next token, again and again."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gptcli.errors import NumericsError
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPTModel
+
+
+@dataclass(frozen=True)
+class Step:
+    """One generated token, with its natural log-probability where that was asked for."""
+
+    token_id: int
+    logprob: float | None = None
+
+
+@torch.inference_mode()
+def decode_greedy(
+    model: GPTModel,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    *,
+    use_cache: bool = True,
+    slide: bool = True,
+    logprobs: bool = False,
+) -> Iterator[Step]:
+    """Yield up to `max_new_tokens` tokens that follow `prompt_ids`, one or more; ties go to the lowest id.
+
+    With a cache or without, the tokens are the same. Past `context_length` the model sees the last
+    `context_length` tokens (`slide`), or decoding ends: then at most context - prompt + 1 tokens come. The
+    caller stops earlier by not asking for more. Raises `NumericsError` when a logit is not finite.
+    """
+    ids = list(prompt_ids)
+    context = model.config.context_length
+    cache = _cache_for(model, len(ids) + max_new_tokens) if use_cache else None
+    for _ in range(max_new_tokens):
+        if len(ids) > context and not slide:
+            return
+        logits = next_logits(model, ids, cache)  # [V]
+        token = int(logits.argmax())
+        if not torch.isfinite(logits).all():
+            raise NumericsError(
+                f"the model's logits are not finite after {len(ids)} tokens: the weights are broken, or too"
+                " large for this dtype (try --dtype float32)"
+            )
+        yield Step(token, float(logits.float().log_softmax(-1)[token]) if logprobs else None)
+        ids.append(token)
+
+
+def next_logits(model: GPTModel, ids: Sequence[int], cache: KVCache | None) -> Tensor:
+    """Logits [V] of the token after `ids`; the cache holds a beginning of `ids` and takes in the rest."""
+    context = model.config.context_length
+    device = model.tok_emb.weight.device
+    if cache is None or len(ids) > context:
+        # Behind the context every position has moved, and with it every key and value: nothing cached holds.
+        hidden = model.hidden(torch.tensor([ids[-context:]], device=device))  # [1, T, C]
+    else:
+        hidden = model.hidden(torch.tensor([ids[cache.length :]], device=device), cache)  # [1, T, C]
+    logits: Tensor = model.out_head(hidden[0, -1])  # [V]
+    return logits
+
+
+def _cache_for(model: GPTModel, n_tokens: int) -> KVCache:
+    weight = model.tok_emb.weight
+    return KVCache(model.config, 1, n_tokens, dtype=weight.dtype, device=weight.device)

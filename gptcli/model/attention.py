@@ -1,0 +1,55 @@
+"""Masked multi-head attention, with or without a cache."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcli.config import ModelConfig
+from gptcli.model.cache import KVCache
+
+
+def causal_mask(T: int, S: int, device: torch.device) -> Tensor | None:
+    """[T, S], true where the last T of S positions may look: at themselves and at what stands before.
+
+    None for a single new token, which may look everywhere. (SDPA's own `is_causal` lines up the first query
+    with the first key: wrong for T new tokens behind a longer cache.)
+    """
+    if T == 1:
+        return None
+    return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
+
+
+class MultiHeadAttention(nn.Module):
+    """softmax(Q·Kᵀ/√D)·V in H heads side by side, then one output projection.
+
+    Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        C = config.emb_dim
+        self.n_heads, self.head_dim, self.drop_rate = config.n_heads, config.head_dim, config.drop_rate
+        self.W_query = nn.Linear(C, C, bias=config.qkv_bias)
+        self.W_key = nn.Linear(C, C, bias=config.qkv_bias)
+        self.W_value = nn.Linear(C, C, bias=config.qkv_bias)
+        self.out_proj = nn.Linear(C, C)
+
+    def forward(
+        self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int
+    ) -> Tensor:  # [B, T, C]
+        """[B, T, C] → [B, T, C]; with a cache the new tokens also see its S - T tokens of this `layer`."""
+        B, T, C = x.shape
+        q = self._heads(self.W_query(x))  # [B, H, T, D]
+        k = self._heads(self.W_key(x))  # [B, H, T, D]
+        v = self._heads(self.W_value(x))  # [B, H, T, D]
+        if cache is not None:
+            k, v = cache.append(layer, k, v)  # [B, H, S, D]
+        dropout = self.drop_rate if self.training else 0.0
+        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)  # [B, H, T, D]
+        y = y.transpose(1, 2).reshape(B, T, C)  # [B, T, C]
+        projected: Tensor = self.out_proj(y)  # [B, T, C]
+        return projected
+
+    def _heads(self, x: Tensor) -> Tensor:
+        B, T, _ = x.shape
+        return x.view(B, T, self.n_heads, self.head_dim).transpose(1, 2)  # [B, H, T, D]

@@ -1,0 +1,48 @@
+"""The key/value cache: what attention has already computed, so that a new token costs one token of work."""
+
+import torch
+from torch import Tensor
+
+from gptcli.config import ModelConfig
+
+
+class KVCache:
+    """Keys and values of all layers for one batch, allocated once for `capacity` positions.
+
+    `GPTModel.forward` appends to it and moves `length` on; `truncate` takes tokens back. Positions in the
+    model follow `length`, so a cache never holds more than `context_length` of them.
+    """
+
+    def __init__(
+        self,
+        config: ModelConfig,
+        batch_size: int,
+        capacity: int,
+        *,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        """Room for `capacity` tokens, at most `context_length`, of `batch_size` rows."""
+        self.capacity = min(capacity, config.context_length)
+        self.length = 0
+        shape = (config.n_layers, 2, batch_size, config.n_heads, self.capacity, config.head_dim)
+        self._data = torch.empty(shape, dtype=dtype, device=device)  # [L, 2, B, H, capacity, D]
+
+    def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
+        """Store T new keys and values [B, H, T, D] of a layer; all S of them come back, [B, H, S, D] each."""
+        S = self.length + keys.shape[2]
+        assert self.capacity >= S, f"cache of {self.capacity} positions cannot hold {S}"
+        stored = self._data[layer]  # [2, B, H, capacity, D]
+        stored[0, :, :, self.length : S] = keys
+        stored[1, :, :, self.length : S] = values
+        return stored[0, :, :, :S], stored[1, :, :, :S]  # [B, H, S, D] each
+
+    def advance(self, n_tokens: int) -> None:
+        """Count `n_tokens` appended positions as held; once per forward pass, after its last layer."""
+        self.length += n_tokens
+
+    def truncate(self, length: int) -> None:
+        """Forget every position from `length` on."""
+        if not 0 <= length <= self.length:
+            raise ValueError(f"cannot truncate a cache of {self.length} tokens to {length}")
+        self.length = length

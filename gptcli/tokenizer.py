@@ -1,0 +1,80 @@
+"""GPT-2's byte-pair encoding by tiktoken, with the vocabulary that ships here: no network, no cache."""
+
+import zlib
+from collections.abc import Sequence
+from functools import cache
+from importlib.resources import files
+
+import tiktoken
+from tiktoken_ext.openai_public import r50k_pat_str
+
+from gptcli.config import GPT2_END_OF_TEXT, ModelConfig
+from gptcli.errors import UsageError
+
+END_OF_TEXT = "<|endoftext|>"
+
+
+def read_ranks() -> list[bytes]:
+    """The 50,256 byte-pair tokens, each at the index of its rank, which is its id."""
+    packed = (files("gptcli") / "vocab" / "gpt2_ranks.zlib").read_bytes()
+    data = zlib.decompress(packed)
+    tokens, at = [], 0
+    while at < len(data):
+        end = at + 1 + data[at]
+        tokens.append(data[at + 1 : end])
+        at = end
+    return tokens
+
+
+@cache
+def gpt2_encoding() -> tiktoken.Encoding:
+    """tiktoken's `gpt2`, built from our own copy of the ranks."""
+    return tiktoken.Encoding(
+        "gpt2",
+        pat_str=r50k_pat_str,
+        mergeable_ranks={token: rank for rank, token in enumerate(read_ranks())},
+        special_tokens={END_OF_TEXT: GPT2_END_OF_TEXT},
+        explicit_n_vocab=GPT2_END_OF_TEXT + 1,
+    )
+
+
+class Tokenizer:
+    """Text to the ids of one model and back; the model's config may place its end of text elsewhere."""
+
+    def __init__(self, config: ModelConfig) -> None:
+        self._encoding = gpt2_encoding()
+        self._vocab_size = config.vocab_size
+        self.end_of_text = config.eos_token_id
+
+    def encode(self, text: str, *, plain: bool = False) -> list[int]:
+        """Ids of `text`; `<|endoftext|>` in it is the special token, or ordinary text if `plain`.
+
+        Raises `UsageError` for a token that the model's vocabulary does not hold.
+        """
+        allowed = set() if plain else {END_OF_TEXT}
+        ids = self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
+        if self.end_of_text is not None:
+            ids = [self.end_of_text if i == GPT2_END_OF_TEXT else i for i in ids]
+        for i in ids:
+            if i >= self._vocab_size:
+                token = self.decode([i])
+                raise UsageError(
+                    f"the prompt's token {token!r} has id {i}, and this model's vocab_size is"
+                    f" {self._vocab_size}; use other words, or a model with a larger vocabulary"
+                )
+        return ids
+
+    def token_bytes(self, token_id: int) -> bytes | None:
+        """The bytes that an id stands for, or None where the vocabulary has no text for it."""
+        if token_id == self.end_of_text:
+            return END_OF_TEXT.encode()
+        if token_id == GPT2_END_OF_TEXT and self.end_of_text is not None:
+            return None  # this model's end of text stands elsewhere
+        try:
+            return self._encoding.decode_single_token_bytes(token_id)
+        except KeyError:
+            return None
+
+    def decode(self, ids: Sequence[int]) -> str:
+        """The text of `ids`; bytes that are not UTF-8 are replaced, ids without a text are nothing."""
+        return b"".join(self.token_bytes(i) or b"" for i in ids).decode("utf-8", errors="replace")

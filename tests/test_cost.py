@@ -1,0 +1,90 @@
+"""Counts: the published numbers, and equality with the model that torch builds."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcli.config import build_config
+from gptcli.cost import (
+    count_parameters,
+    flops,
+    kv_bytes_per_token,
+    parameter_variants,
+    parameters_by_component,
+)
+from gptcli.model.init import empty_model
+from gptcli.presets import preset_names, resolve_options
+from gptcli.shapes import component_of, parameter_shapes
+from tests.models import tiny_config
+
+# Counted by the makers and by many users since; the tutorial prints the last column's first and last.
+PUBLISHED = {
+    "gpt2-small": (124_439_808, 163_037_184, 124_412_160, 163_009_536, 73_728),
+    "gpt2-medium": (354_823_168, 406_286_336, 354_749_440, 406_212_608, 196_608),
+    "gpt2-large": (774_030_080, 838_359_040, 773_891_840, 838_220_800, 368_640),
+    "gpt2-xl": (1_557_611_200, 1_638_022_400, 1_557_380_800, 1_637_792_000, 614_400),
+}
+
+
+@pytest.mark.parametrize("preset", PUBLISHED)
+def test_the_published_counts(preset):
+    config = resolve_options(preset, None, []).config
+    counts = parameter_variants(config)
+    names = ("tied", "untied", "tied_without_qkv_bias", "untied_without_qkv_bias")
+    assert (*(counts[name] for name in names), kv_bytes_per_token(config)) == PUBLISHED[preset]
+    assert count_parameters(config) == counts["tied"]
+
+
+def test_the_tutorials_model_is_163_million():
+    assert count_parameters(resolve_options("gpt-124m", None, []).config) == 163_009_536
+
+
+def assert_shapes_are_the_models(config):
+    model = empty_model(config)
+    assert parameter_shapes(config) == {name: tuple(p.shape) for name, p in model.named_parameters()}
+    assert count_parameters(config) == sum(p.numel() for p in model.parameters())
+
+
+@pytest.mark.parametrize("preset", preset_names())
+def test_shapes_are_those_of_the_model_for_every_preset(preset):
+    assert_shapes_are_the_models(resolve_options(preset, None, []).config)
+
+
+configs = st.fixed_dictionaries(
+    {
+        "vocab_size": st.integers(1, 300),
+        "context_length": st.integers(1, 64),
+        "n_heads": st.integers(1, 5),
+        "n_layers": st.integers(1, 4),
+        "drop_rate": st.just(0.0),
+        "qkv_bias": st.booleans(),
+        "tie_embeddings": st.booleans(),
+        "ffn_bias": st.booleans(),
+        "activation": st.sampled_from(["gelu_tanh", "gelu", "relu"]),
+    },
+    optional={"ffn_dim": st.integers(1, 200)},
+)
+
+
+@given(configs, st.integers(1, 20))
+@settings(max_examples=200, deadline=None)
+def test_shapes_are_those_of_the_model_for_random_configs(values, head_dim):
+    assert_shapes_are_the_models(build_config(values | {"emb_dim": head_dim * values["n_heads"]}, "random"))
+
+
+def test_components_add_up_and_a_tied_head_is_none():
+    for tied in (True, False):
+        config = tiny_config(tie_embeddings=tied)
+        parts = parameters_by_component(config)
+        assert sum(parts.values()) == count_parameters(config)
+        assert parts["output_head"] == (0 if tied else 97 * 24)
+        assert {component_of(name) for name in parameter_shapes(config)} <= set(parts)
+
+
+def test_flops_count_every_matmul_and_do_not_care_whether_the_head_is_tied():
+    tied, untied = tiny_config(tie_embeddings=True), tiny_config(tie_embeddings=False)
+    assert flops(tied) == flops(untied)
+    C, F, L, V, S = 24, 96, 2, 97, 16
+    by_hand = 2 * (L * (4 * C * C + 2 * C * F) + C * V)
+    assert flops(tied).forward_per_token_without_attention == by_hand
+    assert flops(tied).forward_per_token == by_hand + 4 * L * S * C

@@ -1,0 +1,231 @@
+"""The model against independent arithmetic: float64 formulas, torch's own layers, published text."""
+
+import math
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gptcli.config import Activation
+from gptcli.decode.greedy import decode_greedy
+from gptcli.model.activations import ACTIVATIONS
+from gptcli.model.attention import causal_mask
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPTModel, generate_text_simple
+from gptcli.model.init import random_model
+from gptcli.model.norm import LayerNorm
+from gptcli.presets import resolve_options
+from tests import naive
+from tests.models import lively_model, tiny_config
+
+HELLO_I_AM = [15496, 11, 314, 716]
+PUBLISHED_IDS = [27018, 24086, 47843, 30961, 42348, 7267]
+
+
+def ids_of(length: int, vocab_size: int, seed: int = 0) -> list[int]:
+    return torch.randint(vocab_size, (length,), generator=torch.Generator().manual_seed(seed)).tolist()
+
+
+class TestPublished:
+    def test_seed_123_gives_the_tutorials_text(self):
+        model = random_model(resolve_options("gpt-124m", None, []).config, 123)
+        with_cache = [step.token_id for step in decode_greedy(model, HELLO_I_AM, 6)]
+        tutorial = generate_text_simple(model, torch.tensor([HELLO_I_AM]), 6, 1024)
+        assert with_cache == PUBLISHED_IDS
+        assert tutorial.tolist() == [HELLO_I_AM + PUBLISHED_IDS]
+
+
+class TestAgainstFormulas:
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            {"tie_embeddings": True},
+            {"qkv_bias": False, "ffn_bias": False},
+            {"activation": "gelu", "norm_unbiased": True, "norm_eps": 1e-3},
+            {"activation": "relu", "ffn_dim": 7, "n_heads": 1, "n_layers": 3},
+            {"emb_dim": 25, "n_heads": 25},
+        ],
+        ids=str,
+    )
+    def test_logits_equal_a_naive_float64_model(self, changes):
+        config = tiny_config(**changes)
+        model = lively_model(config)
+        ids = ids_of(11, config.vocab_size)
+        state = {name: p.detach().numpy() for name, p in model.named_parameters()}
+        expected = naive.naive_logits(config, state, ids)
+        assert expected.std() > 0.1  # the comparison says something
+        np.testing.assert_allclose(model(torch.tensor([ids]))[0].detach(), expected, atol=2e-5, rtol=1e-5)
+
+
+class TestNorm:
+    @pytest.mark.parametrize("width", [5, 768])
+    @pytest.mark.parametrize("unbiased", [False, True])
+    def test_equals_the_formula_in_float64(self, width, unbiased):
+        config = tiny_config(emb_dim=width, n_heads=1, norm_unbiased=unbiased, norm_eps=1e-3)
+        norm = LayerNorm(config)
+        torch.nn.init.normal_(norm.scale)
+        torch.nn.init.normal_(norm.shift)
+        x = torch.randn(3, width)
+        state = {
+            "n.scale": norm.scale.detach().double().numpy(),
+            "n.shift": norm.shift.detach().double().numpy(),
+        }
+        expected = naive.norm(config, state, "n", x.double().numpy())
+        np.testing.assert_allclose(norm(x).detach(), expected, atol=2e-6)
+        other = naive.norm(
+            config.model_copy(update={"norm_unbiased": not unbiased}), state, "n", x.double().numpy()
+        )
+        assert np.abs(expected - other).max() > 1e-4  # the two forms are told apart
+
+    def test_biased_is_torchs_and_maps_0_2_to_minus_1_1(self):
+        norm = LayerNorm(tiny_config(emb_dim=2, n_heads=1))
+        x = torch.tensor([[0.0, 2.0]])
+        torch.testing.assert_close(norm(x), torch.tensor([[-1.0, 1.0]]), atol=1e-5, rtol=0)
+        torch.testing.assert_close(norm(x), torch.nn.LayerNorm(2)(x), atol=1e-6, rtol=0)
+
+
+class TestActivations:
+    def test_the_config_names_what_the_model_has(self):
+        assert set(Activation.__args__) == set(ACTIVATIONS)
+
+    @pytest.mark.parametrize("name", ACTIVATIONS)
+    def test_equals_its_closed_form_in_float64(self, name):
+        x = torch.cat([torch.linspace(-8, 8, 1001), torch.tensor([-100.0, -0.0, 0.0, 100.0])]).double()
+        expected = [naive.ACTIVATIONS[name](value) for value in x.tolist()]
+        torch.testing.assert_close(
+            ACTIVATIONS[name]()(x), torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=0
+        )
+
+    def test_the_two_gelus_differ_most_by_473e_6_at_270(self):
+        x = torch.linspace(-5, 5, 100_001).double()
+        gap = (ACTIVATIONS["gelu_tanh"]()(x) - ACTIVATIONS["gelu"]()(x)).abs()
+        assert f"{gap.max():.2e}" == "4.73e-04"
+        assert abs(abs(float(x[gap.argmax()])) - 2.70) < 0.01
+
+
+class TestCache:
+    @given(st.integers(1, 16), st.data())
+    @settings(max_examples=40, deadline=None)
+    def test_prefill_in_any_chunks_equals_one_pass(self, length, data):
+        config = tiny_config()
+        model = lively_model(config)
+        ids = torch.tensor([ids_of(length, config.vocab_size), ids_of(length, config.vocab_size, seed=1)])
+        cuts = sorted(data.draw(st.sets(st.integers(1, max(1, length - 1)))) - {length})
+        cache, parts = KVCache(config, 2, length), []
+        for start, end in zip([0, *cuts], [*cuts, length], strict=True):
+            parts.append(model(ids[:, start:end], cache))
+        assert cache.length == length
+        torch.testing.assert_close(torch.cat(parts, 1), model(ids), atol=1e-5, rtol=0)
+
+    def test_truncate_takes_tokens_back(self):
+        config = tiny_config()
+        model = lively_model(config)
+        right, wrong = ids_of(10, config.vocab_size), ids_of(10, config.vocab_size, seed=5)
+        cache = KVCache(config, 1, 16)
+        model(torch.tensor([right[:6] + wrong[6:]]), cache)
+        cache.truncate(6)
+        logits = model(torch.tensor([right[6:]]), cache)
+        torch.testing.assert_close(logits, model(torch.tensor([right]))[:, 6:], atol=1e-5, rtol=0)
+        for length in (-1, 11):
+            with pytest.raises(ValueError, match="cannot truncate"):
+                cache.truncate(length)
+
+    def test_200_tokens_are_the_same_with_and_without_a_cache(self):
+        config = tiny_config(context_length=256, vocab_size=500)
+        model = lively_model(config)
+        prompt = ids_of(9, 500)
+        cached = [s.token_id for s in decode_greedy(model, prompt, 200)]
+        uncached = [s.token_id for s in decode_greedy(model, prompt, 200, use_cache=False)]
+        simple = generate_text_simple(model, torch.tensor([prompt]), 200, 256)[0, 9:].tolist()
+        assert cached == uncached == simple
+        assert len(set(cached)) > 20
+
+    def test_past_the_context_the_window_slides_as_in_the_tutorial(self):
+        config = tiny_config(context_length=16, vocab_size=500)
+        model = lively_model(config)
+        for prompt in (ids_of(5, 500), ids_of(16, 500), ids_of(50, 500)):
+            simple = generate_text_simple(model, torch.tensor([prompt]), 40, 16)[0, len(prompt) :].tolist()
+            for use_cache in (True, False):
+                steps = decode_greedy(model, prompt, 40, use_cache=use_cache)
+                assert [s.token_id for s in steps] == simple
+            stopped = [s.token_id for s in decode_greedy(model, prompt, 40, slide=False)]
+            assert stopped == simple[: max(0, 16 - len(prompt) + 1)]
+
+    def test_more_than_the_context_is_an_error_and_not_a_wrong_position(self):
+        model = random_model(tiny_config(), 0)
+        with pytest.raises(ValueError, match="17 tokens exceed the context length 16"):
+            model(torch.zeros(1, 17, dtype=torch.long))
+
+    @pytest.mark.parametrize(("T", "S"), [(2, 2), (3, 7), (5, 6)])
+    def test_the_mask_lets_every_token_see_itself_and_what_is_before(self, T, S):
+        mask = causal_mask(T, S, torch.device("cpu"))
+        expected = [[s <= S - T + t for s in range(S)] for t in range(T)]
+        assert mask.tolist() == expected
+        assert causal_mask(1, S, torch.device("cpu")) is None
+
+
+class TestInitialisation:
+    def test_a_fresh_tied_models_loss_is_that_of_guessing(self):
+        config = resolve_options("gpt2-small", None, ["n_layers=3"]).config
+        model = random_model(config, 123)
+        ids = torch.tensor([ids_of(129, config.vocab_size)])
+        with torch.no_grad():
+            loss = F.cross_entropy(model(ids[:, :-1])[0], ids[0, 1:])
+        assert abs(loss.item() - math.log(config.vocab_size)) < 0.5
+
+    def test_a_tied_model_draws_gpt2s_own_distribution(self):
+        config = tiny_config(emb_dim=192, n_layers=8, tie_embeddings=True, vocab_size=1000)
+        model = random_model(config, 1)
+        assert model.out_head.weight is model.tok_emb.weight
+        block = model.trf_blocks[3]
+        for weight, std in (
+            (model.tok_emb.weight, 0.02),
+            (block.att.W_query.weight, 0.02),
+            (block.ff.layers[0].weight, 0.02),
+            (block.att.out_proj.weight, 0.02 / 4),
+            (block.ff.layers[2].weight, 0.02 / 4),
+        ):
+            assert weight.std().item() == pytest.approx(std, rel=0.05)
+        assert not any(p.any() for name, p in model.named_parameters() if name.endswith(("bias", "shift")))
+        assert all((p == 1).all() for name, p in model.named_parameters() if name.endswith("scale"))
+
+    @pytest.mark.parametrize("tied", [True, False])
+    def test_a_seed_decides_all_and_the_global_generator_is_left_alone(self, tied):
+        config = tiny_config(tie_embeddings=tied)
+        torch.manual_seed(7)
+        before = torch.get_rng_state()
+        first, second, other = random_model(config, 1), random_model(config, 1), random_model(config, 2)
+        assert torch.equal(torch.get_rng_state(), before)
+        ids = torch.tensor([[1, 2, 3]])
+        assert torch.equal(first(ids), second(ids))
+        assert not torch.equal(first(ids), other(ids))
+
+
+def test_dropout_works_in_training_alone():
+    model = GPTModel(tiny_config(drop_rate=0.5))
+    ids = torch.tensor([[1, 2, 3, 4]])
+    assert not torch.equal(model.train()(ids), model(ids))
+    assert torch.equal(model.eval()(ids), model(ids))
+    none = GPTModel(tiny_config(drop_rate=0.0)).train()
+    assert torch.equal(none(ids), none(ids))
+
+
+def test_attention_weights_drop_out_in_training():
+    model = GPTModel(tiny_config(drop_rate=0.5)).train()
+    attention, x = model.trf_blocks[0].att, torch.randn(1, 6, 24)
+    mask = causal_mask(6, 6, torch.device("cpu"))
+    assert not torch.equal(attention(x, mask, None, 0), attention(x, mask, None, 0))
+
+
+def test_every_parameter_gets_a_gradient():
+    model = GPTModel(tiny_config(drop_rate=0.0)).train()
+    F.cross_entropy(model(torch.tensor([[1, 2, 3]]))[0], torch.tensor([2, 3, 4])).backward()
+    assert all(
+        p.grad is not None and p.grad.abs().sum() > 0
+        for n, p in model.named_parameters()
+        if "W_key.bias" not in n
+    )
