@@ -1,0 +1,123 @@
+"""From what the user asked for to a model that is ready to decode: weights, device, dtype."""
+
+import time
+from collections import Counter
+from dataclasses import dataclass
+
+import torch
+
+from gptcli.config import ModelConfig
+from gptcli.cost import count_parameters, kv_bytes_per_token
+from gptcli.errors import DeviceError
+from gptcli.memory import available_bytes, require
+from gptcli.model.gpt import GPTModel
+from gptcli.model.init import random_model
+from gptcli.presets import ResolvedConfig
+from gptcli.weights.load import load_weights
+from gptcli.weights.plan import LoadPlan
+
+DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
+_FILE_DTYPES = {"BF16": "bfloat16", "F16": "float16"}
+
+
+@dataclass(frozen=True)
+class ReadyModel:
+    """A model on its device, in evaluation mode; `dtype` by its config name, notes for the user."""
+
+    model: GPTModel
+    config: ModelConfig
+    device: torch.device
+    dtype: str
+    load_seconds: float
+    notes: tuple[str, ...]
+
+    @property
+    def weight_bytes(self) -> int:
+        """Bytes of all weights; a tied head counts once."""
+        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+
+    @property
+    def bytes_per_step(self) -> int:
+        """Weight bytes that decoding one token reads: all but the embeddings, unless one is the head too."""
+        looked_up = [self.model.pos_emb.weight]
+        if not self.config.tie_embeddings:
+            looked_up.append(self.model.tok_emb.weight)
+        return self.weight_bytes - sum(p.numel() * p.element_size() for p in looked_up)
+
+
+def make_ready(
+    source: ResolvedConfig | LoadPlan, *, device: str, dtype: str, seed: int, cache_tokens: int
+) -> ReadyModel:
+    """Load a planned checkpoint, or draw random weights for a config; what does not fit is refused first.
+
+    `device` and `dtype` are the command line's names, `auto` among them. `cache_tokens` is the length of the
+    key/value cache that decoding will want. Raises `DeviceError`, `ResourceError` or `WeightsError`.
+    """
+    start = time.perf_counter()
+    place = find_device(device)
+    chosen, notes = choose_dtype(dtype, source, place)
+    require(*_memory(source, place, chosen, cache_tokens))
+    if isinstance(source, LoadPlan):
+        loaded = load_weights(source, device=place, dtype=DTYPES[chosen])
+        model, config = loaded.model, loaded.config
+        notes = [*source.notes, *loaded.notes, *notes]
+    else:
+        config = source.config
+        # Drawn on the CPU in float32, then cast and moved: every device prints the same text.
+        model = random_model(config, seed).requires_grad_(False).to(device=place, dtype=DTYPES[chosen])
+        notes = [
+            f"the weights are random (seed {seed}), so the text is noise; --weights loads real ones",
+            *notes,
+        ]
+    if place.type == "cuda":
+        torch.cuda.synchronize(place)
+    return ReadyModel(model, config, place, chosen, time.perf_counter() - start, tuple(notes))
+
+
+def find_device(name: str) -> torch.device:
+    """The torch device for `auto`, `cpu`, `cuda` or `cuda:N`; `cpu` never asks CUDA anything."""
+    if name == "cpu":
+        return torch.device("cpu")
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if name == "auto":
+        return torch.device("cuda:0" if count else "cpu")
+    if count == 0:
+        why = "finds no CUDA device" if torch.version.cuda else "is built without CUDA"
+        raise DeviceError(f"--device {name}: PyTorch {torch.__version__} {why}; use --device cpu")
+    index = int(name.partition(":")[2] or 0)
+    if index >= count:
+        there = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
+        raise DeviceError(f"--device {name}: there is {there}")
+    return torch.device("cuda", index)
+
+
+def choose_dtype(name: str, source: ResolvedConfig | LoadPlan, device: torch.device) -> tuple[str, list[str]]:
+    """The dtype for `auto`: float32 on a CPU, the file's own on a GPU; with a note where that is news."""
+    if name != "auto" or not isinstance(source, LoadPlan):
+        return ("float32" if name == "auto" else name), []
+    sizes: Counter[str] = Counter()
+    for tensor in source.checkpoint.tensors.values():
+        sizes[_FILE_DTYPES.get(tensor.dtype, "float32")] += tensor.n_bytes
+    in_file = max(sizes, key=lambda dtype: sizes[dtype])
+    if device.type != "cpu" or in_file == "float32":
+        return in_file, []
+    return "float32", [f"the file holds {in_file}; on a CPU it runs as float32 (--dtype {in_file} keeps it)"]
+
+
+def _memory(
+    source: ResolvedConfig | LoadPlan, device: torch.device, dtype: str, cache_tokens: int
+) -> tuple[int, int, str]:
+    """Bytes needed, bytes there are, and what needs them."""
+    element = DTYPES[dtype].itemsize
+    config = source.config
+    cache = kv_bytes_per_token(config, element) * min(cache_tokens, config.context_length)
+    weights = count_parameters(config) * element
+    if device.type == "cpu" and isinstance(source, LoadPlan):  # mapped tensors take none
+        stored = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
+        copied = sum(t.n_bytes for t in source.checkpoint.tensors.values() if t.dtype != stored)
+        weights = min(weights, copied * element // 2)
+    elif device.type == "cpu" and dtype != "float32":  # drawn in float32 first
+        weights += count_parameters(config) * 4
+    what = f"{dtype} weights ({weights:,}) and key/value cache ({cache:,})"
+    available = available_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+    return weights + cache, available, what

@@ -1,0 +1,1 @@
+"""Weights files: their header, their layouts, and how they fill a model."""

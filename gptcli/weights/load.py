@@ -1,0 +1,88 @@
+"""Fills a model from a checkpoint: tensors stay mapped from the file wherever layout and dtype allow."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from gptcli.config import ModelConfig
+from gptcli.errors import WeightsError
+from gptcli.model.gpt import GPTModel
+from gptcli.model.init import empty_model
+from gptcli.weights.plan import LoadPlan
+from gptcli.weights.recognise import Match
+from gptcli.weights.report import check_report, load_report
+
+HEAD, EMBEDDING = "out_head.weight", "tok_emb.weight"
+
+
+@dataclass(frozen=True)
+class Loaded:
+    """A filled model in evaluation mode, its final config, and what the user should know of the head."""
+
+    model: GPTModel
+    config: ModelConfig
+    notes: tuple[str, ...]
+
+
+def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) -> Loaded:
+    """A model with the checkpoint's weights in `dtype` on `device`.
+
+    On the CPU and in the file's own dtype nothing is copied: every parameter is a view of the mapped file, a
+    Conv1D matrix as its transpose. Raises `WeightsError` where tensors are missing, unexpected or misshapen.
+    """
+    check_report(plan, load_report(plan))
+    tensors = dict(_read_tensors(plan))
+    config, notes = _settle_head(plan, tensors)
+    state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors.items()}
+    if config.tie_embeddings:
+        state[HEAD] = state[EMBEDDING]
+    model = empty_model(config)
+    model.load_state_dict(state, assign=True)
+    model.tie_head()
+    return Loaded(model.requires_grad_(False), config, notes)
+
+
+def _read_tensors(plan: LoadPlan) -> Iterator[tuple[str, Tensor]]:
+    """Every parameter that the file holds, by our name."""
+    for path in plan.checkpoint.files:
+        matches = [match for match in plan.recognised.matches if match.tensor.file == path]
+        try:
+            with safe_open(path, framework="pt") as file:
+                for match in matches:
+                    yield from zip(match.targets, _parts(match, file.get_tensor(match.name)), strict=True)
+        except SafetensorError as error:
+            raise WeightsError(f"{path}: corrupt or incomplete: {error}") from None
+
+
+def _parts(match: Match, tensor: Tensor) -> tuple[Tensor, ...]:
+    """The tensor as our parameters want it: views, no copies."""
+    match match.rule.how:
+        case "ignore":
+            return ()
+        case "same":
+            return (tensor,)
+        case "transpose":
+            return (tensor.t(),)
+        case "split":
+            return tuple(part.t() if part.ndim == 2 else part for part in tensor.chunk(3, dim=-1))
+
+
+def _settle_head(plan: LoadPlan, tensors: dict[str, Tensor]) -> tuple[ModelConfig, tuple[str, ...]]:
+    """Leave in `tensors` a head only if it is used; the config says whether it is tied, the notes why."""
+    config = plan.config
+    if plan.head_is_embedding:
+        tensors[EMBEDDING] = tensors.pop(HEAD)
+    if plan.head in ("embedding", "own"):
+        return config, ()
+    equal = torch.equal(tensors[HEAD], tensors[EMBEDDING])
+    if plan.head == "unused":
+        del tensors[HEAD]
+        unused = "the file's head differs from the token embedding and is not used: config.json ties them"
+        return config, () if equal else (unused,)
+    if not equal:
+        return config, ()
+    del tensors[HEAD]
+    return config.model_copy(update={"tie_embeddings": True}), ()

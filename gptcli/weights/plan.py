@@ -1,0 +1,195 @@
+"""How a weights file becomes a model, decided from its header alone: the config, and every tensor's way.
+
+The file decides what it holds: sizes, biases, head. `config.json` beside it gives what tensors cannot show.
+A preset, a config or `--set` may say the same, never otherwise.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Literal
+
+from gptcli.config import ModelConfig
+from gptcli.config_files import read_config_file
+from gptcli.errors import ConfigError, WeightsError
+from gptcli.hf_config import from_huggingface, is_huggingface
+from gptcli.presets import Layer, ResolvedConfig, resolve
+from gptcli.weights.facts import SIZE_KEYS, claims_of, facts_of, fitting_preset
+from gptcli.weights.files import open_checkpoint
+from gptcli.weights.header import Checkpoint
+from gptcli.weights.recognise import Recognised, recognise
+
+# embedding     the head is the token embedding
+# own           the file's head is used
+# if different  ... unless its numbers are those of the embedding
+# unused        config.json ties the head, so the file's own is not used
+Head = Literal["embedding", "own", "if different", "unused"]
+
+# Keys that the file's tensors settle by being there, and what to call them.
+FILE_DECIDES = {"qkv_bias": "qkv bias", "ffn_bias": "ffn bias", "tie_embeddings": "tied head"}
+
+# Weights keep no drop rate, and only training asks for one.
+NO_DROPOUT = Layer("default", "", {"drop_rate": 0.0})
+
+
+@dataclass(frozen=True)
+class LoadPlan:
+    """A checkpoint, the config that it was settled to have, and what becomes of its head."""
+
+    recognised: Recognised
+    facts: Mapping[str, Any]
+    resolved: ResolvedConfig
+    head: Head
+    head_is_embedding: bool  # the file saved the one tied matrix under the head's name
+    notes: tuple[str, ...] = field(default=())
+
+    @property
+    def config(self) -> ModelConfig:
+        return self.resolved.config
+
+    @property
+    def preset(self) -> str | None:
+        """The preset that was asked for beside the file, or that fits it."""
+        return self.resolved.preset or self.fitting_preset
+
+    @property
+    def checkpoint(self) -> Checkpoint:
+        return self.recognised.checkpoint
+
+    @property
+    def fitting_preset(self) -> str | None:
+        """The preset that describes this file."""
+        return fitting_preset({**self.facts, "tie_embeddings": self.config.tie_embeddings})
+
+
+def plan_load(path: Path, layers: Sequence[Layer]) -> LoadPlan:
+    """Read the header of a weights file or folder and settle the model's config.
+
+    `layers` are what the options name (preset or config, then `--set`). Raises `WeightsError` for a file that
+    is unreadable, of no known layout, or at odds with them.
+    """
+    return plan_checkpoint(recognise(open_checkpoint(path)), layers)
+
+
+def plan_checkpoint(recognised: Recognised, layers: Sequence[Layer]) -> LoadPlan:
+    """`plan_load` for a header that is already read."""
+    facts = facts_of(recognised)
+    beside = _config_beside(recognised.checkpoint)
+    _check_config_beside(beside, facts)
+    head, head_is_embedding = _decide_head(recognised, beside)
+    facts["tie_embeddings"] = head in ("embedding", "unused")
+    notes = []
+    if head_is_embedding:
+        notes.append("the file has no token embedding of its own: its head serves as embedding too")
+    elif head == "embedding" and "tie_embeddings" not in beside.values:
+        notes.append("the file has no head of its own: the token embedding serves as head")
+    notes += _check_layers(recognised, layers, facts, beside)
+    heads, head_note = _n_heads(recognised, layers, facts, beside)
+    notes += head_note
+    presets = [layer for layer in layers if layer.origin == "preset"]
+    stronger = [layer for layer in layers if layer.origin != "preset"]
+    told = Layer("weights", str(recognised.checkpoint.path), facts | heads)
+    try:
+        resolved = resolve([NO_DROPOUT, *presets, beside, *stronger, told])
+    except ConfigError as error:
+        raise WeightsError(str(error)) from None
+    return LoadPlan(recognised, facts, resolved, head, head_is_embedding, tuple(notes))
+
+
+def _config_beside(checkpoint: Checkpoint) -> Layer:
+    """`config.json` beside the weights, as a layer; an empty one when there is none."""
+    path = checkpoint.config_path
+    if path is None:
+        return Layer("weights", "", {})
+    try:
+        values = read_config_file(path)
+        ours = from_huggingface(values, str(path)) if is_huggingface(values) else values
+    except ConfigError as error:  # a fault of the weights' folder, not of the command line
+        raise WeightsError(str(error)) from None
+    return Layer("weights", str(path), ours)
+
+
+def _check_config_beside(beside: Layer, facts: Mapping[str, Any]) -> None:
+    claims = claims_of(beside)
+    wrong = [key for key in SIZE_KEYS if key in claims and key in facts and claims[key] != facts[key]]
+    if wrong:
+        said = ", ".join(f"{key} {claims[key]}" for key in wrong)
+        held = ", ".join(f"{key} {facts[key]}" for key in wrong)
+        raise WeightsError(f"{beside.name} says {said}, and the tensors beside it have {held}")
+
+
+def _decide_head(recognised: Recognised, beside: Layer) -> tuple[Head, bool]:
+    present = recognised.by_target
+    has_head, has_embedding = "out_head.weight" in present, "tok_emb.weight" in present
+    tied = beside.values.get("tie_embeddings")  # None: nobody says
+    if (
+        has_head
+        and not has_embedding
+        and (tied or (tied is None and recognised.layout.name == "huggingface"))
+    ):
+        return "embedding", True
+    if tied is True:
+        return ("unused" if has_head else "embedding"), False
+    if tied is False:
+        return "own", False
+    return ("if different" if has_head else "embedding"), False
+
+
+def _check_layers(
+    recognised: Recognised, layers: Sequence[Layer], facts: Mapping[str, Any], beside: Layer
+) -> list[str]:
+    """Sizes must agree with every layer; biases and head with `--set`, and elsewhere the file's are noted."""
+    path = recognised.checkpoint.path
+    known = dict(facts)
+    if "n_heads" in beside.values:
+        known["n_heads"] = beside.values["n_heads"]
+    from_file = []
+    for layer in layers:
+        claims = claims_of(layer)
+        wrong = [key for key in claims if key in known and claims[key] != known[key]]
+        if wrong:
+            raise WeightsError(_clash(path, layer, {key: (claims[key], known[key]) for key in wrong}, facts))
+        for key, thing in FILE_DECIDES.items():
+            asked = _asked(layer, key)
+            if asked is None or asked == facts[key]:
+                continue
+            if layer.origin == "flag":
+                raise WeightsError(
+                    f"--set {key}={str(asked).lower()} contradicts {path}, where {key} is"
+                    f" {str(facts[key]).lower()}; leave the option out, the file decides"
+                )
+            from_file.append(thing if facts[key] else f"no {thing}")
+    if not from_file:
+        return []
+    names = " and ".join(layer.name for layer in layers if layer.origin != "flag")
+    return [f"{' and '.join(from_file)} come from the weights file, not from {names}"]
+
+
+def _asked(layer: Layer, key: str) -> Any:
+    """What a layer says of a key; a whole config (one with sizes) means the default where it says nothing."""
+    default = ModelConfig.model_fields[key].default if "emb_dim" in layer.values else None
+    return layer.values.get(key, None if layer.origin == "flag" else default)
+
+
+def _clash(path: Path, layer: Layer, wrong: Mapping[str, tuple[Any, Any]], facts: Mapping[str, Any]) -> str:
+    held = ", ".join(f"{key} {value}" for key, (_, value) in wrong.items())
+    asked = ", ".join(f"{key} {value}" for key, (value, _) in wrong.items())
+    preset = fitting_preset(facts)
+    remedy = f"use --preset {preset}" if preset else "leave the option out: the file gives its sizes"
+    return f"{path} holds a model of {held}, and {layer.name} asks for {asked}; {remedy}"
+
+
+def _n_heads(
+    recognised: Recognised, layers: Sequence[Layer], facts: Mapping[str, Any], beside: Layer
+) -> tuple[dict[str, Any], list[str]]:
+    """Heads leave no trace in the tensors: `config.json`, then an option, then GPT-2's width of 64."""
+    if "n_heads" in beside.values or any("n_heads" in layer.values for layer in layers):
+        return {}, []
+    emb_dim = facts.get("emb_dim", 0)
+    if emb_dim and emb_dim % 64 == 0:
+        heads = emb_dim // 64
+        return {"n_heads": heads}, [f"no config.json beside the weights: taking {heads} heads of width 64"]
+    raise WeightsError(
+        f"{recognised.checkpoint.path}: tensors do not show the number of heads, and emb_dim {emb_dim} is"
+        " not a multiple of 64; put config.json beside the file, or give --set n_heads=N"
+    )

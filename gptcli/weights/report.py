@@ -1,0 +1,114 @@
+"""The load report: every tensor of the file and every parameter of the model, and how they meet."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from gptcli.errors import WeightsError
+from gptcli.shapes import Shape, parameter_shapes
+from gptcli.weights.plan import LoadPlan
+from gptcli.weights.recognise import Match, shorten
+
+Action = Literal["as is", "transposed", "split", "tied", "ignored", "missing", "unexpected", "wrong shape"]
+
+FLOATS = ("F32", "F16", "BF16", "F64")
+_ACTIONS: dict[str, Action] = {
+    "same": "as is",
+    "transpose": "transposed",
+    "split": "split",
+    "ignore": "ignored",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One line of the report: no `source` for what the file lacks, no `targets` for what is not used."""
+
+    source: str | None
+    targets: tuple[str, ...]
+    action: Action
+    detail: str = ""
+
+
+def load_report(plan: LoadPlan) -> list[Row]:
+    """Every key of the file, then every parameter that nothing fills."""
+    expected = parameter_shapes(plan.config)
+    rows = [_row(plan, match, expected) for match in plan.recognised.matches]
+    filled = {target for row in rows for target in row.targets}
+    if plan.head in ("embedding", "unused") and not plan.head_is_embedding:
+        rows.append(Row("tok_emb.weight", ("out_head.weight",), "tied", "the embedding serves as head"))
+    rows += [
+        Row(name, (), "unexpected", "not a tensor of this layout") for name in plan.recognised.unexpected
+    ]
+    rows += [
+        Row(None, (target,), "missing", f"expected as {_source_name(plan, target)!r}")
+        for target in expected
+        if target not in filled
+    ]
+    return rows
+
+
+def check_report(plan: LoadPlan, rows: Sequence[Row]) -> None:
+    """Raise one `WeightsError` with everything that keeps the file from filling the model."""
+    faults = []
+    missing = [_source_name(plan, row.targets[0]) for row in rows if row.action == "missing"]
+    missing = list(dict.fromkeys(missing))  # three targets of a split tensor are one name
+    unexpected = [row.source or "" for row in rows if row.action == "unexpected"]
+    wrong = [f"{row.source}: {row.detail}" for row in rows if row.action == "wrong shape"]
+    if missing:
+        faults.append(f"{len(missing)} missing: {shorten(missing)}")
+    if unexpected:
+        faults.append(f"{len(unexpected)} unexpected: {shorten(unexpected)}")
+    if wrong:
+        faults.append(shorten(wrong, most=2))
+    if faults:
+        path = plan.checkpoint.path
+        raise WeightsError(
+            f"{path}: tensors do not fit the model: {'; '.join(faults)} (all: gptcli inspect {path})"
+        )
+
+
+def _row(plan: LoadPlan, match: Match, expected: dict[str, Shape]) -> Row:
+    targets, action = match.targets, _ACTIONS[match.rule.how]
+    if action == "ignored":
+        return Row(match.name, (), "ignored", "a mask buffer, not a weight")
+    if targets == ("out_head.weight",) and plan.config.tie_embeddings:
+        if not plan.head_is_embedding:
+            return Row(match.name, (), "ignored", "config.json ties the head to the embedding")
+        targets = ("tok_emb.weight",)
+        return Row(match.name, (*targets, "out_head.weight"), action, "the head serves as embedding")
+    if match.tensor.dtype not in FLOATS:
+        detail = f"dtype {match.tensor.dtype}, where one of {', '.join(FLOATS)} is expected"
+        return Row(match.name, targets, "wrong shape", detail)
+    wanted = expected.get(targets[0])
+    if wanted is None:
+        return Row(match.name, (), "unexpected", f"the model has no {targets[0]}")
+    if match.target_shape() != wanted:
+        return Row(match.name, targets, "wrong shape", _shape_fault(match, wanted))
+    detail = "head, unless it equals the embedding" if targets == ("out_head.weight",) else ""
+    return Row(match.name, targets, action, detail if plan.head == "if different" else "")
+
+
+def _shape_fault(match: Match, wanted: Shape) -> str:
+    """Both shapes as they stand in the file, and the likely cause."""
+    in_file = wanted[::-1] if match.rule.how in ("transpose", "split") else wanted
+    if match.rule.how == "split":
+        in_file = (*in_file[:-1], in_file[-1] * 3)
+    cause = ""
+    if match.tensor.shape == in_file[::-1]:
+        cause = ", the other way round: was it transposed when it was saved?"
+    return f"shape {list(match.tensor.shape)}, expected {list(in_file)}{cause}"
+
+
+def _source_name(plan: LoadPlan, target: str) -> str:
+    """The name that a parameter has in this file's layout."""
+    for rule in plan.recognised.layout.rules:
+        for template in rule.targets:
+            head, index, tail = template.partition("{i}")
+            if not index:
+                if target == template:
+                    return rule.source
+            elif target.startswith(head) and target.endswith(tail):
+                block = target[len(head) : len(target) - len(tail)]
+                return rule.source.replace("{i}", block)
+    raise AssertionError(f"no rule fills {target}")

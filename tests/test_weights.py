@@ -1,0 +1,355 @@
+"""Weights: both layouts fill the model equally, and what does not fit is told in one message."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from gptcli.errors import WeightsError
+from gptcli.model.gpt import GPTModel
+from gptcli.presets import chosen_layers
+from gptcli.weights.load import Loaded, load_weights
+from gptcli.weights.plan import plan_load
+from gptcli.weights.report import load_report
+from tests.models import (
+    huggingface_config,
+    huggingface_state,
+    lively_model,
+    save_huggingface,
+    save_tutorial,
+    tiny_config,
+)
+
+IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
+
+
+def load(
+    path: Path, *assignments: str, preset: str | None = None, dtype: torch.dtype = torch.float32
+) -> Loaded:
+    plan = plan_load(path, chosen_layers(preset, None, assignments))
+    return load_weights(plan, device=torch.device("cpu"), dtype=dtype)
+
+
+def fails(path: Path, *assignments: str, preset: str | None = None) -> str:
+    with pytest.raises(WeightsError) as error:
+        load(path, *assignments, preset=preset)
+    return str(error.value)
+
+
+def rewrite(folder: Path, change) -> Path:
+    """Change the tensors of a saved model; `change` works on the dictionary."""
+    state = load_file(folder / "model.safetensors")
+    change(state)
+    save_file({n: t.contiguous() for n, t in state.items()}, folder / "model.safetensors")
+    return folder
+
+
+def assert_same(model: GPTModel, other: GPTModel, atol: float = 0) -> None:
+    torch.testing.assert_close(other(IDS), model(IDS), atol=atol, rtol=0)
+
+
+@pytest.fixture(params=[True, False], ids=["tied", "untied"])
+def model(request) -> GPTModel:
+    return lively_model(tiny_config(tie_embeddings=request.param))
+
+
+class TestLayouts:
+    def test_both_layouts_give_the_models_logits(self, model, tmp_path):
+        for folder in (save_tutorial(model, tmp_path / "t"), save_huggingface(model, tmp_path / "h")):
+            loaded = load(folder)
+            assert_same(model, loaded.model, atol=1e-6)
+            assert loaded.config.tie_embeddings == model.config.tie_embeddings
+            assert (
+                loaded.model.out_head.weight is loaded.model.tok_emb.weight
+            ) == model.config.tie_embeddings
+
+    @pytest.mark.parametrize(
+        "prefix", ["transformer.", "module.", "module.transformer.", "_orig_mod.module."]
+    )
+    def test_prefixes_do_not_matter(self, model, tmp_path, prefix):
+        def put(state):
+            for name in list(state):
+                head = name == "lm_head.weight"
+                state[(prefix.replace("transformer.", "") if head else prefix) + name] = state.pop(name)
+
+        assert_same(model, load(rewrite(save_huggingface(model, tmp_path), put)).model, atol=1e-6)
+
+    def test_mask_buffers_are_ignored_and_listed(self, model, tmp_path):
+        def masks(state):
+            state["h.0.attn.bias"] = torch.ones(1, 1, 16, 16)
+            state["h.1.attn.masked_bias"] = torch.tensor(-1e4)
+
+        folder = rewrite(save_huggingface(model, tmp_path / "h"), masks)
+        assert_same(model, load(folder).model, atol=1e-6)
+        rows = {row.source: row.action for row in load_report(plan_load(folder, []))}
+        assert rows["h.0.attn.bias"] == rows["h.1.attn.masked_bias"] == "ignored"
+        tutorial = save_tutorial(model, tmp_path / "t")
+        rewrite(tutorial, lambda state: state.update({"trf_blocks.1.att.mask": torch.ones(16, 16)}))
+        assert_same(model, load(tutorial).model)
+
+    def test_names_that_only_begin_like_a_mask_are_not_skipped(self, model, tmp_path):
+        folder = rewrite(
+            save_huggingface(model, tmp_path), lambda s: s.update({"h.0.attn.bias2": torch.ones(1)})
+        )
+        assert "1 unexpected: h.0.attn.bias2" in fails(folder)
+
+    def test_without_a_config_heads_are_64_wide_and_it_is_said(self, tmp_path):
+        model = lively_model(tiny_config(emb_dim=128, n_heads=2))
+        folder = save_huggingface(model, tmp_path, config=False)
+        plan = plan_load(folder / "model.safetensors", [])
+        assert plan.config.n_heads == 2
+        assert "taking 2 heads of width 64" in plan.notes[0]
+        assert_same(model, load(folder).model, atol=1e-5)
+
+    def test_without_a_config_and_no_whole_number_of_heads_it_asks(self, model, tmp_path):
+        folder = save_huggingface(model, tmp_path, config=False)
+        assert "--set n_heads=N" in fails(folder)
+        assert_same(model, load(folder, "n_heads=4").model, atol=1e-6)
+
+    def test_shards(self, model, tmp_path):
+        state = huggingface_state(model)
+        names = sorted(state)
+        shards = {"a.safetensors": names[::2], "b.safetensors": names[1::2]}
+        for shard, held in shards.items():
+            save_file({name: state[name] for name in held}, tmp_path / shard)
+        index = {"weight_map": {name: shard for shard, held in shards.items() for name in held}}
+        path = tmp_path / "model.safetensors.index.json"
+        path.write_text(json.dumps(index))
+        (tmp_path / "config.json").write_text(json.dumps(huggingface_config(model.config)))
+        assert_same(model, load(tmp_path).model, atol=1e-6)
+        assert_same(model, load(path).model, atol=1e-6)
+        for change, message in (
+            ({names[0]: "b.safetensors"}, "which the index does not say"),
+            ({"more": "a.safetensors"}, "its shards lack 1 tensors, the first is 'more'"),
+            ({"more": "c.safetensors"}, "shard c.safetensors is missing"),
+            ({"more": "../a.safetensors"}, "not a plain file name"),
+            ({"more": 3}, "not the index"),
+        ):
+            path.write_text(json.dumps({"weight_map": index["weight_map"] | change}))
+            assert message in fails(tmp_path)
+        path.write_text("[]")
+        assert "not the index" in fails(tmp_path)
+
+    @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
+    def test_files_of_every_float_type(self, model, tmp_path, dtype):
+        def cast(state):
+            state.update({name: tensor.to(dtype) for name, tensor in state.items()})
+
+        loaded = load(rewrite(save_huggingface(model, tmp_path), cast))
+        rounded = lively_model(model.config)
+        with torch.no_grad():
+            for parameter in rounded.parameters():
+                parameter.copy_(parameter.to(dtype))
+        assert_same(rounded, loaded.model, atol=1e-6)
+
+    def test_integer_weights_are_refused(self, model, tmp_path):
+        folder = rewrite(
+            save_huggingface(model, tmp_path), lambda s: s.update({"ln_f.bias": s["ln_f.bias"].int()})
+        )
+        assert "ln_f.bias: dtype I32" in fails(folder)
+
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
+    def test_nothing_is_copied_that_lies_as_we_want_it(self, model, tmp_path):
+        folder = save_huggingface(model, tmp_path)
+        loaded = load(folder).model
+        maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
+        of_the_file = [m[0].split("-") for m in maps if m[-1] == str(folder / "model.safetensors")]
+        spans = [(int(low, 16), int(high, 16)) for low, high in of_the_file]
+        for name, parameter in loaded.named_parameters():
+            assert any(low <= parameter.data_ptr() < high for low, high in spans), name
+        assert not loaded.trf_blocks[0].ff.layers[0].weight.is_contiguous()  # input-first, as it lies there
+
+
+class TestHead:
+    def test_a_tied_files_embedding_serves_as_head_and_it_is_said(self, tmp_path):
+        model = lively_model(tiny_config(tie_embeddings=True))
+        folder = save_huggingface(model, tmp_path)
+        rows = [row for row in load_report(plan_load(folder, [])) if row.action == "tied"]
+        assert [(row.source, row.targets) for row in rows] == [("tok_emb.weight", ("out_head.weight",))]
+        (folder / "config.json").unlink()
+        plan = plan_load(folder, chosen_layers(None, None, ["n_heads=4"]))
+        assert "the token embedding serves as head" in plan.notes[0]
+
+    def test_a_file_that_saved_the_one_matrix_as_head(self, tmp_path):
+        model = lively_model(tiny_config(tie_embeddings=True))
+        folder = save_huggingface(model, tmp_path)
+        rewrite(folder, lambda s: s.update({"lm_head.weight": s.pop("wte.weight")}))
+        assert_same(model, load(folder).model, atol=1e-6)
+        (folder / "config.json").unlink()
+        assert_same(model, load(folder, "n_heads=4").model, atol=1e-6)
+        plan = plan_load(folder, chosen_layers(None, None, ["n_heads=4"]))
+        assert "its head serves as embedding" in plan.notes[0]
+
+    def test_config_ties_and_the_files_different_head_is_unused_and_reported(self, tmp_path):
+        model = lively_model(tiny_config(tie_embeddings=True))
+        folder = save_huggingface(model, tmp_path)
+        rewrite(folder, lambda s: s.update({"lm_head.weight": s["wte.weight"] + 1}))
+        loaded = load(folder)
+        assert_same(model, loaded.model, atol=1e-6)
+        assert "differs from the token embedding and is not used" in loaded.notes[0]
+        rewrite(folder, lambda s: s.update({"lm_head.weight": s["wte.weight"].clone()}))
+        assert load(folder).notes == ()
+
+    def test_without_a_config_a_different_head_is_used_and_an_equal_one_tied(self, tmp_path):
+        model = lively_model(tiny_config(tie_embeddings=False, emb_dim=64, n_heads=1))
+        folder = save_huggingface(model, tmp_path, config=False)
+        assert_same(model, load(folder).model, atol=1e-5)
+        rewrite(folder, lambda s: s.update({"lm_head.weight": s["wte.weight"].clone()}))
+        loaded = load(folder)
+        assert loaded.config.tie_embeddings
+        assert loaded.model.out_head.weight is loaded.model.tok_emb.weight
+
+    def test_config_unties_and_a_missing_head_is_an_error(self, tmp_path):
+        model = lively_model(tiny_config(tie_embeddings=True))
+        folder = save_huggingface(model, tmp_path, tie_word_embeddings=False)
+        assert "1 missing: lm_head.weight" in fails(folder)
+        (folder / "config.json").write_text(
+            json.dumps(huggingface_config(model.config, tie_word_embeddings=False))
+        )
+        rewrite(folder, lambda s: s.update({"lm_head.weight": s.pop("wte.weight")}))
+        assert "1 missing: wte.weight" in fails(folder)
+
+
+class TestRefusals:
+    def test_missing_tensors_are_listed_and_never_drawn(self, model, tmp_path):
+        def drop(state):
+            del state["h.1.mlp.c_fc.bias"], state["h.0.attn.c_attn.weight"], state["wpe.weight"]
+
+        message = fails(rewrite(save_huggingface(model, tmp_path), drop))
+        assert "3 missing: wpe.weight, h.0.attn.c_attn.weight, h.1.mlp.c_fc.bias" in message
+        assert "gptcli inspect" in message
+
+    def test_the_tutorials_layout_without_its_embedding(self, tmp_path):
+        folder = save_tutorial(lively_model(tiny_config()), tmp_path)
+        assert "1 missing: tok_emb.weight" in fails(rewrite(folder, lambda s: s.pop("tok_emb.weight")))
+
+    @pytest.mark.parametrize("name", ["attn.c_attn", "mlp.c_fc", "mlp.c_proj"])
+    def test_a_matrix_that_lies_the_other_way_round_is_told_with_both_shapes(self, model, tmp_path, name):
+        key = f"h.0.{name}.weight"
+        folder = rewrite(save_huggingface(model, tmp_path), lambda s: s.update({key: s[key].T}))
+        shape = list(huggingface_state(model)[key].shape)
+        message = fails(folder)
+        assert f"{key}: shape {shape[::-1]}, expected {shape}" in message
+        assert "transposed" in message
+
+    def test_a_wrong_shape_is_told_with_both(self, model, tmp_path):
+        folder = rewrite(
+            save_huggingface(model, tmp_path), lambda s: s.update({"h.1.ln_1.bias": torch.ones(7)})
+        )
+        assert "h.1.ln_1.bias: shape [7], expected [24]" in fails(folder)
+
+    def test_a_scalar_or_empty_where_a_matrix_should_be(self, model, tmp_path):
+        for number, tensor in enumerate(
+            (torch.tensor(1.0), torch.ones(0), torch.ones(0, 24), torch.ones(2, 3, 4))
+        ):
+            for name in huggingface_state(model):
+                folder = save_huggingface(model, tmp_path / f"{number}{name}")
+                fails(rewrite(folder, lambda s, name=name, tensor=tensor: s.update({name: tensor.clone()})))
+
+    def test_two_names_for_one_tensor(self, model, tmp_path):
+        folder = save_huggingface(model, tmp_path)
+        rewrite(folder, lambda s: s.update({"transformer.wte.weight": s["wte.weight"].clone()}))
+        assert "are the same tensor of the model" in fails(folder)
+
+    def test_no_known_layout(self, tmp_path):
+        save_file({"model.layers.0.mlp.up_proj.weight": torch.ones(1)}, tmp_path / "model.safetensors")
+        message = fails(tmp_path)
+        assert "'wte.weight' (Hugging Face GPT-2)" in message
+        assert "found model.layers.0.mlp.up_proj.weight" in message
+        save_file({}, tmp_path / "model.safetensors")
+        assert "no tensors at all" in fails(tmp_path)
+
+    def test_config_json_at_odds_with_the_tensors(self, model, tmp_path):
+        folder = save_huggingface(model, tmp_path, n_layer=3)
+        assert "says n_layers 3, and the tensors beside it have n_layers 2" in fails(folder)
+        for change, message in (
+            ({"scale_attn_weights": False}, "scale_attn_weights"),
+            ({"n_head": 5}, "n_heads must divide emb_dim"),
+            ({"n_head": "4"}, "n_heads must be a whole number"),
+            ({"n_embd": "x"}, "says emb_dim x"),
+        ):
+            (folder / "config.json").write_text(json.dumps(huggingface_config(model.config, **change)))
+            assert message in fails(folder)
+
+    def test_flags_and_presets_at_odds_with_the_file(self, model, tmp_path):
+        folder = save_huggingface(model, tmp_path)
+        assert "--set asks for n_layers 5" in fails(folder, "n_layers=5")
+        assert "--set asks for n_heads 2" in fails(folder, "n_heads=2")
+        message = fails(folder, "qkv_bias=false")
+        assert "--set qkv_bias=false contradicts" in message
+        assert "leave the option out" in message
+        tied = model.config.tie_embeddings
+        assert "leave the option out" in fails(folder, f"tie_embeddings={str(not tied).lower()}")
+        assert_same(
+            model, load(folder, "qkv_bias=true", f"tie_embeddings={str(tied).lower()}").model, atol=1e-6
+        )
+        assert "holds a model of vocab_size 97" in fails(folder, preset="gpt2-small")
+
+    def test_what_is_not_there_or_not_safetensors(self, tmp_path):
+        (tmp_path / "x.txt").write_text("hi")
+        (tmp_path / "named.safetensors").mkdir()
+        assert "no such weights file or folder" in fails(tmp_path / "none")
+        assert "expected a .safetensors file" in fails(tmp_path / "x.txt")
+        assert "neither model.safetensors nor model.safetensors.index.json" in fails(tmp_path)
+        save_file({"a": torch.ones(1)}, tmp_path / "other.safetensors")
+        (tmp_path / "named.safetensors").rmdir()
+        assert "there is other.safetensors: name the file itself" in fails(tmp_path)
+
+
+class TestArithmeticOfTheConfig:
+    """What no tensor shows: `config.json` gives it, a flag overrides it, and it reaches the model."""
+
+    def test_activation_and_norm_of_a_huggingface_config(self, tmp_path):
+        config = tiny_config(activation="relu", norm_eps=0.01, tie_embeddings=True)
+        model = lively_model(config)
+        folder = save_huggingface(model, tmp_path, activation_function="relu")
+        assert_same(model, load(folder).model, atol=1e-6)
+        assert load(folder, "activation=gelu").config.activation == "gelu"
+
+    def test_our_own_keys_under_gptcli(self, tmp_path):
+        model = lively_model(tiny_config(norm_unbiased=True, tie_embeddings=True))
+        folder = save_huggingface(model, tmp_path, gptcli={"norm_unbiased": True})
+        assert_same(model, load(folder).model, atol=1e-6)
+
+    def test_the_seven_keys_as_config_json(self, tmp_path):
+        model = lively_model(tiny_config())
+        folder = save_tutorial(model, tmp_path)
+        seven = ("vocab_size", "context_length", "emb_dim", "n_heads", "n_layers", "drop_rate", "qkv_bias")
+        (folder / "config.json").write_text(json.dumps({k: model.config.model_dump()[k] for k in seven}))
+        assert_same(model, load(folder).model)
+
+    def test_biases_come_from_the_file_with_one_note(self, tmp_path):
+        small = {"vocab_size": 50257, "context_length": 1024, "emb_dim": 768, "n_heads": 12, "n_layers": 12}
+        model = GPTModel(tiny_config(**small, tie_embeddings=True)).requires_grad_(False)
+        plan = plan_load(save_huggingface(model, tmp_path), chosen_layers("gpt-124m", None, []))
+        assert plan.notes == ("qkv bias and tied head come from the weights file, not from gpt-124m",)
+        assert plan.fitting_preset == "gpt2-small"
+        assert plan.resolved.origin["qkv_bias"] == "weights"
+        message = fails(tmp_path, preset="gpt2-medium")
+        assert "gpt2-medium asks for emb_dim 1024, n_layers 24, ffn_dim 4096, n_heads 16" in message
+        assert "use --preset gpt2-small" in message
+
+
+class TestPickles:
+    @pytest.mark.parametrize("ending", [".pt", ".pth", ".bin"])
+    @pytest.mark.parametrize("wrapped", [False, True], ids=["bare", "wrapped"])
+    def test_the_lines_that_are_printed_convert_it(self, tmp_path, ending, wrapped):
+        model = lively_model(tiny_config(tie_embeddings=True))
+        path = tmp_path / f"it's{ending}"
+        state = model.state_dict()
+        torch.save({"model_state_dict": state, "epoch": 3} if wrapped else state, path)
+        first, *lines = fails(path).split("\n")
+        assert "pickle" in first
+        assert len(lines) == 2
+        subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=tmp_path, timeout=120)
+        loaded = load(path.with_suffix(".safetensors"), "n_heads=4")
+        assert_same(model, loaded.model)
+        assert loaded.config.tie_embeddings  # two equal matrices are one again
+
+    def test_a_folder_with_one_pickle_alone(self, tmp_path):
+        (tmp_path / "pytorch_model.bin").write_bytes(b"x")
+        assert "pickle" in fails(tmp_path)
