@@ -1,0 +1,55 @@
+"""Output files that appear whole or not at all."""
+
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from gptcli.errors import ResourceError
+
+
+def check_writable(path: Path | None) -> None:
+    """Raise `ResourceError` now for an output that could not be written after the work is done."""
+    if path is None:
+        return
+    if path.is_dir():
+        raise ResourceError(f"--output {path}: is a folder; give a file name")
+    folder = path.parent
+    if not folder.is_dir():
+        raise ResourceError(f"--output {path}: there is no folder {folder}")
+    if not os.access(path if path.exists() else folder, os.W_OK):
+        raise ResourceError(f"--output {path}: no permission to write there")
+
+
+def write_atomically(path: Path, data: bytes) -> None:
+    """Put `data` at `path`: beside it first, then by renaming; raises `ResourceError` and leaves no trace."""
+    try:
+        with _beside(path) as temporary:
+            temporary.write_bytes(data)
+    except OSError as error:
+        raise ResourceError(f"--output {path}: {error.strerror}") from None
+
+
+@contextmanager
+def _beside(path: Path) -> Iterator[Path]:
+    """A path to write to, which takes the place of `path` when the block ends well."""
+    path = path.resolve()  # through a link: the file it names is replaced, the link stays
+    if path.exists() and not path.is_file():
+        yield path  # a device or a pipe cannot be replaced
+        return
+    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    temporary = Path(name)
+    try:
+        os.fchmod(descriptor, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())
+        os.close(descriptor)
+        yield temporary
+        temporary.replace(path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,193 @@
+"""`gptcli generate`: the model's continuation of a prompt."""
+
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import typer
+
+from gptcli.cli import options
+from gptcli.cli.files import check_writable
+from gptcli.cli.prompt import read_prompt
+from gptcli.cli.render import Answer, Notes, say, to_json
+from gptcli.errors import UsageError
+from gptcli.presets import ResolvedConfig, chosen_layers, resolve_options
+
+if TYPE_CHECKING:
+    from gptcli.weights.plan import LoadPlan
+
+DECODING = "Decoding"
+
+
+def generate(
+    prompt: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="PROMPT", help="The text to continue; - or nothing reads stdin.", show_default=False
+        ),
+    ] = None,
+    preset: options.Preset = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    weights: options.Weights = None,
+    max_new_tokens: Annotated[
+        int,
+        typer.Option(
+            "--max-new-tokens", "-n", metavar="N", help="How many tokens at most.", rich_help_panel=DECODING
+        ),
+    ] = 50,
+    stop: Annotated[
+        list[str] | None,
+        typer.Option("--stop", metavar="TEXT", help="End before TEXT; repeatable.", rich_help_panel=DECODING),
+    ] = None,
+    ignore_eos: Annotated[
+        bool, typer.Option("--ignore-eos", help="Go on past <|endoftext|>.", rich_help_panel=DECODING)
+    ] = False,
+    overflow: Annotated[
+        Literal["slide", "stop"],
+        typer.Option(
+            "--overflow",
+            help="Past the context length: slide the window, as the tutorial does, or stop.",
+            rich_help_panel=DECODING,
+        ),
+    ] = "slide",
+    plain_prompt: Annotated[
+        bool,
+        typer.Option(
+            "--plain-prompt",
+            help="Take <|endoftext|> in the prompt as ordinary text.",
+            rich_help_panel=DECODING,
+        ),
+    ] = False,
+    no_kv_cache: Annotated[
+        bool,
+        typer.Option(
+            "--no-kv-cache",
+            help="Compute everything again for each token, as the tutorial does.",
+            rich_help_panel=DECODING,
+        ),
+    ] = False,
+    device: options.Device = "auto",
+    dtype: options.Dtype = "auto",
+    seed: options.Seed = 123,
+    no_echo: Annotated[
+        bool,
+        typer.Option(
+            "--no-echo", help="Print the continuation without the prompt.", rich_help_panel=options.OUT
+        ),
+    ] = False,
+    json: options.Json = False,
+    logprobs: Annotated[
+        bool,
+        typer.Option(
+            "--logprobs", help="With --json: each token's log-probability.", rich_help_panel=options.OUT
+        ),
+    ] = False,
+    stats: Annotated[
+        bool,
+        typer.Option("--stats", help="Seconds, tokens/s and GB/s on stderr.", rich_help_panel=options.OUT),
+    ] = False,
+    output: options.Output = None,
+    quiet: options.Quiet = False,
+) -> None:
+    """Continue a prompt, greedily: the most probable token, again and again.
+
+    Without --weights the weights are random, drawn from --seed, and the text is noise.
+
+    [bold]Examples[/bold]
+
+    gptcli generate "Hello, I am"
+
+    gptcli generate "Once upon a time" --weights gpt2/model.safetensors -n 100
+
+    echo "Q: What is a GPT? A:" | gptcli generate -w gpt2/ --stop "Q:" --no-echo
+
+    text=$(gptcli generate "Hi" -w gpt2/ --quiet)
+    """
+    notes = Notes(quiet)
+    _check(max_new_tokens, stop or [], json, logprobs)
+    device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
+    source = choose_source(preset, config, set_ or [], weights)
+    check_writable(output)
+    text = read_prompt(prompt or [], notes)
+
+    from gptcli.decode.request import prepare
+    from gptcli.tokenizer import Tokenizer
+
+    tokenizer = Tokenizer(source.config)
+    request = prepare(
+        text,
+        tokenizer,
+        source.config,
+        max_new_tokens=max_new_tokens,
+        stops=tuple(stop or ()),
+        ignore_eos=ignore_eos,
+        slide=overflow == "slide",
+        plain_prompt=plain_prompt,
+    )
+    notes.warn(request.warning())
+    notes.note(request.note())
+
+    from gptcli.cli.record import Finished
+    from gptcli.decode.completion import Completion
+    from gptcli.decode.greedy import decode_greedy
+    from gptcli.runtime import make_ready
+
+    ready = make_ready(source, device=device, dtype=dtype, seed=seed, cache_tokens=request.cache_tokens)
+    for note in ready.notes:
+        notes.note(note)
+    steps = decode_greedy(
+        ready.model,
+        request.prompt_ids,
+        max_new_tokens,
+        use_cache=not no_kv_cache,
+        slide=request.slide,
+        logprobs=logprobs,
+    )
+    completion = Completion()
+    pieces = completion.stream(steps, tokenizer, request)
+    answer = Answer(output)
+    finished = Finished(request, completion, ready, source.preset, weights)
+    if json:
+        for _ in pieces:
+            pass
+        answer.write(to_json(finished.record(logprobs=logprobs)) + "\n")
+    else:
+        stream_text(answer, "" if no_echo else text, pieces)
+    answer.close()
+    if completion.ids_without_text:
+        notes.note(f"{completion.ids_without_text} generated ids stand for no text in the vocabulary")
+    if stats:
+        say(finished.stats())
+
+
+def choose_source(
+    preset: str | None, config: Path | None, assignments: Sequence[str], weights: Path | None
+) -> "ResolvedConfig | LoadPlan":
+    """The model that the options describe: a weights file and what it holds, or a config alone."""
+    if weights is None:
+        return resolve_options(preset, config, assignments)
+    from gptcli.weights.plan import plan_load
+
+    return plan_load(weights, chosen_layers(preset, config, assignments))
+
+
+def stream_text(answer: Answer, prompt: str, pieces: Iterable[str]) -> None:
+    """Prompt and continuation as they come, then a newline; what was printed stays when it is interrupted."""
+    try:
+        answer.write(prompt)
+        for piece in pieces:
+            answer.write(piece)
+    except BaseException:  # an error, Ctrl-C, SIGTERM
+        answer.end_line()
+        raise
+    answer.write("\n")
+
+
+def _check(max_new_tokens: int, stops: Sequence[str], json: bool, logprobs: bool) -> None:
+    if max_new_tokens < 0:
+        raise UsageError(f"--max-new-tokens {max_new_tokens}: expected 0 or more")
+    if "" in stops:
+        raise UsageError("--stop '': an empty text would end everything at once")
+    if logprobs and not json:
+        raise UsageError("--logprobs is part of the JSON record; add --json")

@@ -1,0 +1,118 @@
+"""The options that several commands share: one name, one help text, one check each."""
+
+import re
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gptcli.errors import UsageError
+
+DTYPE_NAMES = ("auto", "float32", "bfloat16", "float16")
+
+
+def check_device(name: str) -> str:
+    """The device's name in lower case, if it could be one; whether it is there is for torch to say."""
+    lower = name.lower()
+    if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", lower):
+        raise UsageError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N")
+    return lower
+
+
+def check_dtype(name: str) -> str:
+    """The dtype's name in lower case, if it is one of ours."""
+    lower = name.lower()
+    if lower not in DTYPE_NAMES:
+        raise UsageError(f"--dtype {name!r}: expected one of {', '.join(DTYPE_NAMES)}")
+    return lower
+
+
+def check_seed(seed: int) -> int:
+    """The seed, if torch's generator takes it."""
+    if not 0 <= seed < 2**63:
+        raise UsageError(f"--seed {seed}: expected a whole number from 0 to 2⁶³ - 1")
+    return seed
+
+
+MODEL, RUN, OUT = "The model", "Device and numbers", "Output"
+
+Preset = Annotated[
+    str | None,
+    typer.Option(
+        "--preset",
+        "-p",
+        metavar="NAME",
+        help="A model by name: gpt2-small, gpt2-medium, gpt2-large, gpt2-xl or gpt-124m; any case.",
+        rich_help_panel=MODEL,
+    ),
+]
+Config = Annotated[
+    Path | None,
+    typer.Option(
+        "--config",
+        "-c",
+        metavar="FILE",
+        help="A YAML or JSON config, or a Hugging Face GPT-2 config.json.",
+        rich_help_panel=MODEL,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--set", metavar="KEY=VALUE", help="Override one config key; repeatable.", rich_help_panel=MODEL
+    ),
+]
+Weights = Annotated[
+    Path | None,
+    typer.Option(
+        "--weights",
+        "-w",
+        metavar="FILE|DIR",
+        help="A .safetensors file, or a folder with model.safetensors or its shards.",
+        rich_help_panel=MODEL,
+    ),
+]
+Device = Annotated[
+    str,
+    typer.Option(
+        "--device",
+        metavar="NAME",
+        help="auto, cpu, cuda or cuda:N; auto takes CUDA when there is one.",
+        rich_help_panel=RUN,
+    ),
+]
+Dtype = Annotated[
+    str,
+    typer.Option(
+        "--dtype",
+        metavar="NAME",
+        help="auto, float32, bfloat16 or float16; auto is float32 on a CPU, the file's own on CUDA.",
+        rich_help_panel=RUN,
+    ),
+]
+Seed = Annotated[
+    int,
+    typer.Option(
+        "--seed",
+        metavar="N",
+        help="Draws the random weights when no --weights are given.",
+        rich_help_panel=RUN,
+    ),
+]
+Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.", rich_help_panel=OUT)]
+Output = Annotated[
+    Path | None,
+    typer.Option(
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the answer to FILE, whole or not at all; stdout stays empty.",
+        rich_help_panel=OUT,
+    ),
+]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="No notes and warnings on stderr; errors still come.", rich_help_panel=OUT
+    ),
+]

@@ -1,0 +1,176 @@
+"""`gptcli params`: how many parameters, bytes and FLOPs; from the config alone."""
+
+from typing import Annotated, Any
+
+import typer
+
+from gptcli.cli import options
+from gptcli.cli.files import check_writable
+from gptcli.cli.render import Answer, table, to_json
+from gptcli.config import ModelConfig
+from gptcli.cost import (
+    count_parameters,
+    flops,
+    kv_bytes_per_token,
+    parameter_variants,
+    parameters_by_component,
+    weight_bytes,
+)
+from gptcli.errors import UsageError
+from gptcli.presets import ResolvedConfig, preset_names, resolve_options
+
+
+def params(
+    preset: options.Preset = None,
+    config: options.Config = None,
+    set_: options.Set = None,
+    all_: Annotated[
+        bool, typer.Option("--all", help="Compare all presets in one table.", rich_help_panel=options.MODEL)
+    ] = False,
+    json: options.Json = False,
+    output: options.Output = None,
+    quiet: options.Quiet = False,  # noqa: ARG001 - every command takes it; this one has no notes
+) -> None:
+    """Count a model: parameters, bytes, key/value cache, FLOPs. Needs no weights and no torch.
+
+    [bold]Examples[/bold]
+
+    gptcli params --preset gpt2-xl
+
+    gptcli params --all
+
+    gptcli params --config my.yaml --set n_layers=24 --json
+    """
+    if all_ and (preset or config):
+        raise UsageError("--all shows every preset; leave --preset and --config out")
+    check_writable(output)
+    answer = Answer(output)
+    if all_:
+        models = [resolve_options(name, None, set_ or []) for name in preset_names()]
+        answer.write(to_json([count(model) for model in models]) + "\n" if json else comparison(models))
+    else:
+        model = resolve_options(preset, config, set_ or [])
+        answer.write(to_json(count(model)) + "\n" if json else overview(model))
+    answer.close()
+
+
+def count(model: ResolvedConfig) -> dict[str, Any]:
+    """Everything about one model, as `--json` prints it."""
+    config = model.config
+    cost = flops(config)
+    per_token = kv_bytes_per_token(config)
+    return {
+        "preset": model.preset,
+        "config": config.model_dump(),
+        "config_origin": dict(model.origin),
+        "parameters": {
+            "total": count_parameters(config),
+            **parameter_variants(config),
+            **parameters_by_component(config),
+        },
+        "bytes": weight_bytes(config),
+        "kv_cache": {
+            "bytes_per_token": per_token,
+            "bytes_full_context": per_token * config.context_length,
+        },
+        "flops": {
+            "forward_per_token": cost.forward_per_token,
+            "forward_per_token_without_attention": cost.forward_per_token_without_attention,
+        },
+    }
+
+
+def overview(model: ResolvedConfig) -> str:
+    """One model for people: components with their share, then the counts, bytes and FLOPs."""
+    config = model.config
+    facts = count(model)
+    total = facts["parameters"]["total"]
+    components = [
+        (name.replace("_", " "), "tied" if is_tied else f"{n:,}", "" if is_tied else f"{n / total:.1%}")
+        for name, n in parameters_by_component(config).items()
+        for is_tied in [name == "output_head" and config.tie_embeddings]
+    ]
+    parts = table(
+        ("component", "parameters", "share"), [*components, ("total", f"{total:,}", "100.0%")], numbers=(1, 2)
+    )
+    variants = facts["parameters"]
+    counts = table(
+        ("counted as", "with qkv bias", "without qkv bias"),
+        [
+            ("head tied", f"{variants['tied']:,}", f"{variants['tied_without_qkv_bias']:,}"),
+            ("head untied", f"{variants['untied']:,}", f"{variants['untied_without_qkv_bias']:,}"),
+        ],
+        numbers=(1, 2),
+    )
+    costs = table(
+        ("cost", "", "unit"),
+        [
+            *(
+                (f"weights in {dtype}", f"{n:,}", f"bytes = {_gigabytes(n)}")
+                for dtype, n in facts["bytes"].items()
+            ),
+            ("key/value cache, a token", f"{facts['kv_cache']['bytes_per_token']:,}", "bytes in float32"),
+            (
+                f"key/value cache, {config.context_length:,} tokens",
+                f"{facts['kv_cache']['bytes_full_context']:,}",
+                f"bytes = {_gigabytes(facts['kv_cache']['bytes_full_context'])}",
+            ),
+            ("forward pass, a token", f"{facts['flops']['forward_per_token']:,}", "FLOPs at full context"),
+            (
+                "… without attention scores",
+                f"{facts['flops']['forward_per_token_without_attention']:,}",
+                "FLOPs",
+            ),
+        ],
+        numbers=(1,),
+    )
+    return f"{title(model)}\n\n{parts}\n{counts}\n{costs}"
+
+
+def comparison(models: list[ResolvedConfig]) -> str:
+    """All presets side by side."""
+    rows = []
+    for model in models:
+        facts = count(model)
+        rows.append(
+            (
+                str(model.preset),
+                "tied" if model.config.tie_embeddings else "own",
+                f"{facts['parameters']['total']:,}",
+                f"{facts['parameters']['tied']:,}",
+                f"{facts['parameters']['untied']:,}",
+                f"{facts['parameters']['untied_without_qkv_bias']:,}",
+                _gigabytes(facts["bytes"]["float32"]),
+                f"{facts['kv_cache']['bytes_per_token']:,}",
+                f"{facts['flops']['forward_per_token'] / 1e9:.2f}",
+            )
+        )
+    headers = (
+        "preset",
+        "head",
+        "parameters",
+        "tied",
+        "untied",
+        "untied, no qkv bias",
+        "float32",
+        "KV bytes/token",
+        "GFLOPs/token",
+    )
+    return table(headers, rows, numbers=range(2, len(headers)))
+
+
+def title(model: ResolvedConfig) -> str:
+    """One line that says which model it is."""
+    return f"{model.preset or 'config'}: {sizes(model.config)}"
+
+
+def sizes(config: ModelConfig) -> str:
+    """The sizes of a model in one line."""
+    return (
+        f"{config.n_layers} layers, width {config.emb_dim}, {config.n_heads} heads, feed-forward"
+        f" {config.ffn_dim}, context {config.context_length}, vocabulary {config.vocab_size}"
+    )
+
+
+def _gigabytes(n: int) -> str:
+    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.2f} MB"

@@ -1,0 +1,95 @@
+"""The module tree of a model, from its shapes: names, kinds, shapes, counts."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from math import prod
+from typing import Any
+
+from gptcli.cli.params import title
+from gptcli.cli.render import table
+from gptcli.cost import count_parameters
+from gptcli.presets import ResolvedConfig
+from gptcli.shapes import Shape, block_shapes, outer_shapes, parameter_shapes
+
+# What a module of this name is, as its class is called.
+KINDS = {
+    "tok_emb": "Embedding",
+    "pos_emb": "Embedding",
+    "att": "MultiHeadAttention",
+    "ff": "FeedForward",
+    "norm1": "LayerNorm",
+    "norm2": "LayerNorm",
+    "final_norm": "LayerNorm",
+}
+
+
+@dataclass
+class Node:
+    """A module: its own parameters are leaves with a shape, its parts are further nodes."""
+
+    name: str
+    kind: str = ""
+    shape: Shape | None = None
+    note: str = ""
+    parts: list["Node"] = field(default_factory=list)
+
+    @property
+    def count(self) -> int:
+        return prod(self.shape) if self.shape is not None else sum(part.count for part in self.parts)
+
+
+def as_json(model: ResolvedConfig) -> dict[str, Any]:
+    """Every parameter of the model with its shape and count."""
+    shapes = parameter_shapes(model.config)
+    return {
+        "preset": model.preset,
+        "config": model.config.model_dump(),
+        "config_origin": dict(model.origin),
+        "parameters": {name: {"shape": shape, "count": prod(shape)} for name, shape in shapes.items()},
+        "total": count_parameters(model.config),
+    }
+
+
+def as_text(model: ResolvedConfig) -> str:
+    """The tree for people; the blocks are all alike, so one stands for all."""
+    config = model.config
+    outer = _modules(outer_shapes(config))
+    block = Node("trf_blocks.0", "TransformerBlock", parts=_modules(block_shapes(config)))
+    if config.n_layers > 1:
+        block.name += f" … {config.n_layers - 1}"
+        block.note = f"× {config.n_layers} = {block.count * config.n_layers:,}"
+    head = [node for node in outer if node.name == "out_head"]
+    if not head:
+        head = [Node("out_head", "Linear", note="tied: tok_emb.weight", shape=None)]
+    parts = [n for n in outer if n.name.endswith("_emb")] + [block]
+    parts += [n for n in outer if n.name == "final_norm"] + head
+    rows = [("GPTModel", "", "", f"{count_parameters(config):,}", "")]
+    rows += list(_rows(parts, ""))
+    return f"{title(model)}\n\n" + table(("module", "kind", "shape", "parameters", ""), rows, numbers=(3,))
+
+
+def _modules(shapes: Mapping[str, Shape]) -> list[Node]:
+    """Dotted parameter names as nested nodes, in their order."""
+    root = Node("")
+    for name, shape in shapes.items():
+        *path, leaf = name.split(".")
+        node = root
+        for part in path:
+            child = next((n for n in node.parts if n.name == part), None)
+            if child is None:
+                child = Node(part, KINDS.get(part, ""))
+                node.parts.append(child)
+            node = child
+        node.parts.append(Node(leaf, shape=shape))
+        if not node.kind:
+            node.kind = "Linear"  # what has a weight and no kind of its own
+    return root.parts
+
+
+def _rows(nodes: list[Node], indent: str) -> Iterator[tuple[str, str, str, str, str]]:
+    for node in nodes:
+        last = node is nodes[-1]
+        shape = "" if node.shape is None else " × ".join(map(str, node.shape))
+        count = f"{node.count:,}" if node.count else ""
+        yield f"{indent}{'└─ ' if last else '├─ '}{node.name}", node.kind, shape, count, node.note
+        yield from _rows(node.parts, indent + ("   " if last else "│  "))

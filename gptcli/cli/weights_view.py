@@ -1,0 +1,108 @@
+"""A weights file, opened: its tensors, what it is, and the load report."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gptcli.cli.params import sizes
+from gptcli.cli.render import table, visible
+from gptcli.errors import WeightsError
+from gptcli.presets import Layer
+from gptcli.weights.files import open_checkpoint
+from gptcli.weights.header import Checkpoint
+from gptcli.weights.plan import LoadPlan, plan_checkpoint
+from gptcli.weights.recognise import recognise
+from gptcli.weights.report import Row, check_report, load_report
+
+
+@dataclass(frozen=True)
+class WeightsView:
+    """What a header shows; `plan` is None and `fault` says why when no model can come of it."""
+
+    checkpoint: Checkpoint
+    plan: LoadPlan | None
+    report: Sequence[Row]
+    fault: str | None
+
+    @classmethod
+    def open(cls, path: Path, layers: Sequence[Layer]) -> "WeightsView":
+        """Read the header; only what no header can be read from raises `WeightsError`."""
+        checkpoint = open_checkpoint(path)
+        try:
+            plan = plan_checkpoint(recognise(checkpoint), layers)
+        except WeightsError as error:
+            return cls(checkpoint, None, (), str(error))
+        report = load_report(plan)
+        try:
+            check_report(plan, report)
+        except WeightsError as error:
+            return cls(checkpoint, plan, report, str(error))
+        return cls(checkpoint, plan, report, None)
+
+    @property
+    def notes(self) -> Sequence[str]:
+        return self.plan.notes if self.plan else ()
+
+    def as_json(self) -> dict[str, Any]:
+        """Tensors in the file's order, then what the loader makes of them."""
+        plan = self.plan
+        return {
+            "path": str(self.checkpoint.path),
+            "files": [str(path) for path in self.checkpoint.files],
+            "bytes": self.checkpoint.n_bytes,
+            "metadata": dict(self.checkpoint.metadata),
+            "layout": plan.recognised.layout.name if plan else None,
+            "preset": plan.fitting_preset if plan else None,
+            "config": plan.config.model_dump() if plan else None,
+            "config_origin": dict(plan.resolved.origin) if plan else None,
+            "tensors": [
+                {"name": name, "dtype": t.dtype, "shape": t.shape, "bytes": t.n_bytes, "file": str(t.file)}
+                for name, t in self.checkpoint.tensors.items()
+            ],
+            "report": [
+                {"source": row.source, "targets": row.targets, "action": row.action, "detail": row.detail}
+                for row in self.report
+            ],
+            "fault": self.fault,
+        }
+
+    def as_text(self) -> str:
+        """A summary, then one line for every tensor of the file and every parameter that it lacks."""
+        return "\n".join(self._summary()) + "\n\n" + self._table()
+
+    def _summary(self) -> list[str]:
+        found = self.checkpoint
+        files = f"{len(found.files)} files" if len(found.files) != 1 else "1 file"
+        lines = [f"{found.path}: {len(found.tensors)} tensors, {found.n_bytes:,} bytes in {files}"]
+        if self.plan:
+            lines += [
+                f"layout: {self.plan.recognised.layout.title}",
+                f"model: {sizes(self.plan.config)}",
+                f"preset that fits: {self.plan.fitting_preset or 'none'}",
+            ]
+        if found.metadata:
+            lines.append("metadata: " + ", ".join(f"{key}={value}" for key, value in found.metadata.items()))
+        return [visible(line) for line in lines]
+
+    def _table(self) -> str:
+        reported = {row.source: row for row in self.report if row.action != "tied"}
+        rows = []
+        for name, tensor in self.checkpoint.tensors.items():
+            shape = " × ".join(map(str, tensor.shape)) or "scalar"
+            row = reported.get(name)
+            way = (row.action, _targets(row), row.detail) if row else ("", "", "")
+            rows.append((name, tensor.dtype, shape, f"{tensor.n_bytes:,}", *way))
+        for row in self.report:
+            if row.action in ("missing", "tied"):
+                rows.append((row.source or "", "", "", "", row.action, _targets(row), row.detail))
+        return table(("tensor", "dtype", "shape", "bytes", "how", "parameter", ""), rows, numbers=(3,))
+
+
+def _targets(row: Row) -> str:
+    """One parameter by its name, three of a split one by their common part."""
+    if len(row.targets) != 3:
+        return ", ".join(row.targets)
+    first, *_ = row.targets
+    names = "|".join(target.split(".")[3] for target in row.targets)
+    return first.replace(first.split(".")[3], f"{{{names}}}")
