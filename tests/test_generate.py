@@ -279,9 +279,9 @@ class TestImpossible:
         assert "GB), and there are" in result.err
 
     def test_weights_that_are_not_there(self, cli):
-        result = cli("generate", "Hi", "-w", "/nonexistent")
+        result = cli("generate", "Hi", "-w", "/no/such")
         assert (result.status, result.out) == (1, "")
-        assert result.err == "error: /nonexistent: no such weights file or folder\n"
+        assert result.err == "error: /no/such: no such weights file or folder\n"
 
     @pytest.mark.parametrize("value", [math.nan, math.inf])
     def test_logits_that_are_not_finite(self, cli, scripted, value):

@@ -55,7 +55,11 @@ def test_a_command_substitution_holds_the_text_and_nothing_else(process, tiny_co
 
 
 def test_no_network_no_home_no_cache(process, tiny_config_file):
-    env = {"HOME": "/nonexistent", "TIKTOKEN_CACHE_DIR": "/nonexistent", "HTTPS_PROXY": "http://127.0.0.1:1"}
+    env = {
+        "HOME": "/dev/null/home",
+        "TIKTOKEN_CACHE_DIR": "/dev/null/cache",
+        "HTTPS_PROXY": "http://127.0.0.1:1",
+    }
     result = process("generate", "Hi", "-c", tiny_config_file, "-n", 2, env=env)
     assert result.returncode == 0
     assert b"Traceback" not in result.stderr
@@ -152,7 +156,7 @@ def test_on_a_terminal_control_characters_are_made_visible(tiny_config_file):
 
 
 def test_a_picture_without_a_display(process, tmp_path):
-    env = {"DISPLAY": "localhost:64.0", "HOME": "/nonexistent", "MPLBACKEND": "TkAgg"}
+    env = {"DISPLAY": "localhost:64.0", "HOME": "/dev/null/home", "MPLBACKEND": "TkAgg"}
     result = process("plot-activation", "gelu", "-o", "a.svg", env=env)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
