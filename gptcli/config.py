@@ -8,6 +8,9 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 from gptcli.errors import ConfigError
 
 Activation = Literal["gelu_tanh", "gelu", "relu"]
+# gpt2-first-ranks: GPT-2's byte pairs up to rank vocab_size - 2, and <|endoftext|> as the last id. The ids
+# are GPT-2's own, and every text still has some: the first 256 ranks are the bytes.
+TokenizerName = Literal["gpt2", "gpt2-first-ranks"]
 
 # Anything larger overflows the 32-bit sizes of the kernels below us; no published model comes near.
 MAX_SIZE = 2**31 - 1
@@ -21,6 +24,8 @@ def _default_ffn_dim(values: dict[str, Any]) -> int:
 
 
 def _default_eos_token_id(values: dict[str, Any]) -> int | None:
+    if values["tokenizer"] == "gpt2-first-ranks":
+        return int(values["vocab_size"]) - 1
     return GPT2_END_OF_TEXT if values["vocab_size"] > GPT2_END_OF_TEXT else None
 
 
@@ -46,6 +51,7 @@ class ModelConfig(BaseModel):
     activation: Activation = "gelu_tanh"
     ffn_dim: int = Field(default_factory=_default_ffn_dim, ge=1, le=MAX_SIZE)
     ffn_bias: bool = True
+    tokenizer: TokenizerName = "gpt2"
     eos_token_id: int | None = Field(default_factory=_default_eos_token_id, ge=0)
 
     @model_validator(mode="after")
@@ -56,6 +62,11 @@ class ModelConfig(BaseModel):
             )
         if self.norm_unbiased and self.emb_dim == 1:
             raise ValueError("norm_unbiased needs an emb_dim of 2 or more: it divides by emb_dim - 1")
+        if self.tokenizer == "gpt2-first-ranks" and not 257 <= self.vocab_size <= GPT2_END_OF_TEXT + 1:
+            raise ValueError(
+                f"tokenizer gpt2-first-ranks needs a vocab_size from 257 to {GPT2_END_OF_TEXT + 1},"
+                f" got {self.vocab_size}"
+            )
         if self.eos_token_id is not None and self.eos_token_id >= self.vocab_size:
             raise ValueError(
                 f"eos_token_id must be below vocab_size ({self.vocab_size}), got {self.eos_token_id}"

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gptcli.config import ModelConfig
 from gptcli.errors import ConfigError
 
 # Their key → our key. Sizes and arithmetic; everything else in the file is about training or generation.
@@ -76,6 +77,27 @@ def from_huggingface(values: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not isinstance(own, Mapping):
         raise ConfigError(f"{where}: {OWN_KEYS} must be a mapping of gptcli's own keys, got {own!r}")
     return ours | dict(own)
+
+
+def to_huggingface(config: ModelConfig) -> dict[str, Any] | None:
+    """The `config.json` that `transformers` reads, or None for a model that its GPT-2 is not.
+
+    Keys that only gptcli knows, where they are not the default, stand under `gptcli`.
+    """
+    values = config.model_dump()
+    theirs = {their: name for their, name in ACTIVATION_TABLE.items() if name == config.activation}
+    is_gpt2 = (
+        config.feed_forward == "mlp" and config.qkv_bias and config.ffn_bias and not config.norm_unbiased
+    )
+    if not is_gpt2 or not theirs:
+        return None
+    dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.drop_rate)
+    result = FIXED | {key: values[our] for key, our in KEY_TABLE.items()} | dropouts
+    result |= {"activation_function": next(iter(theirs)), "bos_token_id": config.eos_token_id}
+    result |= {"architectures": ["GPT2LMHeadModel"]}
+    if config.tokenizer != "gpt2":
+        result[OWN_KEYS] = {"tokenizer": config.tokenizer}
+    return result
 
 
 def _end_of_text(theirs: Mapping[str, Any]) -> Any:

@@ -27,14 +27,14 @@ def read_ranks() -> list[bytes]:
 
 
 @cache
-def gpt2_encoding() -> tiktoken.Encoding:
-    """tiktoken's `gpt2`, built from our own copy of the ranks."""
+def gpt2_encoding(n_ranks: int = GPT2_END_OF_TEXT) -> tiktoken.Encoding:
+    """tiktoken's `gpt2` from our own copy of the ranks, or the first of them; end of text is the next id."""
     return tiktoken.Encoding(
         "gpt2",
         pat_str=r50k_pat_str,
-        mergeable_ranks={token: rank for rank, token in enumerate(read_ranks())},
-        special_tokens={END_OF_TEXT: GPT2_END_OF_TEXT},
-        explicit_n_vocab=GPT2_END_OF_TEXT + 1,
+        mergeable_ranks={token: rank for rank, token in enumerate(read_ranks()[:n_ranks])},
+        special_tokens={END_OF_TEXT: n_ranks},
+        explicit_n_vocab=n_ranks + 1,
     )
 
 
@@ -42,8 +42,10 @@ class Tokenizer:
     """Text to the ids of one model and back; the model's config may place its end of text elsewhere."""
 
     def __init__(self, config: ModelConfig) -> None:
-        self._encoding = gpt2_encoding()
         self._vocab_size = config.vocab_size
+        first = config.tokenizer == "gpt2-first-ranks"
+        self._special = config.vocab_size - 1 if first else GPT2_END_OF_TEXT
+        self._encoding = gpt2_encoding(self._special)
         self.end_of_text = config.eos_token_id
 
     def encode(self, text: str, *, plain: bool = False) -> list[int]:
@@ -54,7 +56,7 @@ class Tokenizer:
         allowed = set() if plain else {END_OF_TEXT}
         ids = self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
         if self.end_of_text is not None:
-            ids = [self.end_of_text if i == GPT2_END_OF_TEXT else i for i in ids]
+            ids = [self.end_of_text if i == self._special else i for i in ids]
         for i in ids:
             if i >= self._vocab_size:
                 token = self.decode([i])
@@ -68,7 +70,7 @@ class Tokenizer:
         """The bytes that an id stands for, or None where the vocabulary has no text for it."""
         if token_id == self.end_of_text:
             return END_OF_TEXT.encode()
-        if token_id == GPT2_END_OF_TEXT and self.end_of_text is not None:
+        if token_id == self._special and self.end_of_text is not None:
             return None  # this model's end of text stands elsewhere
         try:
             return self._encoding.decode_single_token_bytes(token_id)

@@ -2,6 +2,10 @@
 
 import io
 import os
+
+# Two workers run at once: threads of one would spin, waiting for those of the other. Before torch's import.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 import subprocess
 import sys
 from collections.abc import Callable

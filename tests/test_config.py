@@ -22,6 +22,7 @@ def test_the_seven_keys_of_the_tutorial_build_the_tutorials_model():
         "activation": "gelu_tanh",
         "ffn_dim": 96,
         "ffn_bias": True,
+        "tokenizer": "gpt2",
         "eos_token_id": None,
     }
 

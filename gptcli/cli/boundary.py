@@ -1,0 +1,105 @@
+"""The one place where errors become messages and exit statuses."""
+
+import os
+import signal
+import sys
+import traceback
+from itertools import pairwise
+from pathlib import Path
+from types import FrameType
+from typing import NoReturn
+
+import typer
+
+from gptcli.cli.render import ReaderGone, say, utf8
+from gptcli.errors import GptcliError
+
+EXIT_STATUSES = (
+    "Exit status: 0 done · 1 impossible with this file, device, disk or memory · 2 wrong usage · "
+    "130 interrupted · 143 terminated · 141 the reader of stdout went away. GPTCLI_DEBUG=1 shows tracebacks."
+)
+EXIT_READER_GONE = 141
+
+
+class Terminated(BaseException):
+    """SIGTERM, raised where the program stands so that what is open gets closed."""
+
+
+def main(app: typer.Typer, program: str) -> NoReturn:
+    """Run a command line on this process's arguments and streams, and leave with its exit status."""
+    signal.signal(signal.SIGTERM, _terminate)
+    if sys.stderr is None:  # closed by whoever started us
+        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+    utf8(sys.stderr, errors="backslashreplace")
+    if sys.stdout is None:
+        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
+        status = _fail("stdout is closed, so there is nowhere to answer", 1)
+    else:
+        utf8(sys.stdout, errors="replace")
+        status = run(app, program, sys.argv[1:])
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        status = status or EXIT_READER_GONE
+    except OSError as error:
+        status = _fail(f"stdout: {error.strerror}", 1)
+    # Everything is written and closed: skip torch's teardown, which takes 0.4 s.
+    os._exit(status)
+
+
+def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
+    """Run one command of `program` and return its exit status; every error has become a message on stderr."""
+    try:
+        return int(app(arguments, standalone_mode=False, prog_name=program) or 0)
+    except GptcliError as error:
+        return _fail(str(error), error.exit_status)
+    except typer.TyperException as error:  # wrong usage that Typer itself found
+        return _fail(_usage_message(error, program, arguments), error.exit_code)
+    except ReaderGone:
+        return EXIT_READER_GONE
+    except SystemExit as error:  # Typer's own answer to a broken pipe, while it prints help
+        return EXIT_READER_GONE if isinstance(error.__context__, BrokenPipeError) else 1
+    except (KeyboardInterrupt, typer.Abort):
+        return 130
+    except Terminated:
+        return 143
+    except MemoryError:
+        return _fail("out of memory; take a smaller preset, a smaller --dtype, or fewer tokens", 1)
+    except OSError as error:
+        return _fail(f"{error.filename or 'stdout'}: {error.strerror or error}", 1)
+    except Exception as error:
+        return _fail(_unforeseen(error), 1)
+
+
+def _fail(message: str, status: int) -> int:
+    if os.environ.get("GPTCLI_DEBUG"):
+        traceback.print_exc()
+    say(f"error: {message}")
+    return status
+
+
+def _usage_message(error: typer.TyperException, program: str, arguments: list[str]) -> str:
+    message = error.format_message().rstrip(".")
+    message = message[:1].lower() + message[1:]
+    option = str(getattr(error, "option_name", ""))
+    prompt = next((a for a in arguments if option and a.startswith(option)), "")
+    if " " in prompt or (prompt.startswith("-") and not prompt.startswith("--")):
+        return f"{message}; a prompt that begins with a dash goes behind --: {program} generate -- {prompt!r}"
+    names = getattr(getattr(error, "param", None), "opts", ())
+    given = next((value for name, value in pairwise(arguments) if name in names), None)
+    if given is not None:
+        message += f", got {given!r}"
+    command = getattr(getattr(error, "ctx", None), "command_path", program)
+    return f"{message} (see {command} --help)"
+
+
+def _unforeseen(error: Exception) -> str:
+    """One line for what nobody expected; CUDA's out-of-memory error is known by its name, without torch."""
+    if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
+        return "out of memory; take a smaller preset, a smaller --dtype, or fewer tokens"
+    text = " ".join(str(error).split())[:300]
+    return f"internal error, {type(error).__name__}: {text} (GPTCLI_DEBUG=1 shows where; please report it)"
+
+
+def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+    raise Terminated

@@ -1,0 +1,172 @@
+"""Text as training data: token files, mapped into memory, and windows of them as the tutorial cuts them."""
+
+import gzip
+import lzma
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import IO, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from gptcli.errors import UsageError
+from gptcli.presets import resolve_options
+from gptcli.tokenizer import END_OF_TEXT, Tokenizer
+
+# So much text is encoded at a time: what is larger than memory is never held whole.
+PIECE_CHARACTERS = 1 << 22
+
+_OPENERS: dict[str, Callable[..., IO[Any]]] = {".xz": lzma.open, ".gz": gzip.open}
+
+TokenIds = np.ndarray[Any, np.dtype[Any]]
+
+
+def write_tokens(sources: Sequence[Path], tokenizer: Tokenizer, vocab_size: int, target: Path) -> int:
+    """Encode text files into the token file `target` and return how many bytes of text that was.
+
+    Files are UTF-8, `.xz` and `.gz` too. A line that is `<|endoftext|>` divides documents; the token follows
+    each document, and neither the line nor the line break before it counts as text. The file holds plain
+    little-endian ids of 2 or 4 bytes. Raises `UsageError` for a file that is not such text.
+    """
+    n_bytes = 0
+    with target.open("wb") as file:
+        for source in sources:
+            for piece, ends_document in _pieces(source):
+                ids = tokenizer.encode(piece)
+                if ends_document and tokenizer.end_of_text is not None:
+                    ids.append(tokenizer.end_of_text)
+                np.array(ids, dtype=_dtype(vocab_size)).tofile(file)
+                n_bytes += len(piece.encode())
+    return n_bytes
+
+
+def map_tokens(path: Path, vocab_size: int) -> TokenIds:
+    """The ids of a token file, mapped into memory and not read."""
+    if not path.stat().st_size:
+        return np.empty(0, _dtype(vocab_size))
+    return np.memmap(path, dtype=_dtype(vocab_size), mode="r")
+
+
+class GPTDatasetV1(Dataset[tuple[Tensor, Tensor]]):
+    """Windows of `max_length` ids, one every `stride` ids, each with the same window one id further on.
+
+    `txt` is a text, which `tokenizer.encode` turns into ids, or the ids themselves (mapped, for instance).
+    Item: (input, target), both int64 [max_length].
+    """
+
+    def __init__(self, txt: str | TokenIds, tokenizer: Any, max_length: int, stride: int) -> None:
+        if max_length < 1 or stride < 1:
+            raise ValueError(f"max_length {max_length} and stride {stride} must be 1 or more")
+        self.ids = np.array(_encode(tokenizer, txt)) if isinstance(txt, str) else txt
+        self.max_length, self.stride = max_length, stride
+
+    def __len__(self) -> int:
+        return len(range(0, len(self.ids) - self.max_length, self.stride))
+
+    def __getitem__(self, index: int) -> tuple[Tensor, Tensor]:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        start = index * self.stride
+        window = torch.from_numpy(self.ids[start : start + self.max_length + 1].astype(np.int64))  # [T + 1]
+        return window[:-1], window[1:]  # [T], [T]
+
+
+def create_dataloader_v1(
+    txt: str | TokenIds,
+    batch_size: int = 4,
+    max_length: int = 256,
+    stride: int = 128,
+    shuffle: bool = True,
+    drop_last: bool = True,
+    num_workers: int = 0,
+) -> DataLoader[tuple[Tensor, Tensor]]:
+    """The tutorial's loader: batches (input, target), both [batch_size, max_length], in GPT-2's encoding."""
+    tokenizer = Tokenizer(resolve_options("gpt2-small", None, []).config)
+    dataset = GPTDatasetV1(txt, tokenizer, max_length, stride)
+    return DataLoader(
+        dataset, batch_size=batch_size, shuffle=shuffle, drop_last=drop_last, num_workers=num_workers
+    )
+
+
+class EndlessBatches(Sampler[list[int]]):
+    """Batches of window numbers without end, decided by a seed and the number of the batch alone.
+
+    Each pass takes windows that tile the text once: where the stride is below `max_length`, one window in
+    every max_length / stride, beginning elsewhere in each pass. A run that goes on at batch `start` gets the
+    very batches that it would have had.
+    """
+
+    def __init__(self, dataset: GPTDatasetV1, batch_size: int, seed: int, start: int = 0) -> None:
+        self.n_windows, self.batch_size, self.seed, self.start = len(dataset), batch_size, seed, start
+        self.phases = max(1, dataset.max_length // dataset.stride)
+        self.batches_per_pass = self.n_windows // self.phases // batch_size
+        if self.batches_per_pass < 1:
+            raise UsageError(
+                f"--data: {self.n_windows // self.phases} windows of {dataset.max_length} tokens, and a batch"
+                f" is {batch_size}; give more text, a smaller --batch-size or a smaller --max-length"
+            )
+
+    def __iter__(self) -> Iterator[list[int]]:
+        batch = self.start
+        while True:
+            number, first = divmod(batch, self.batches_per_pass)
+            order = self._order(number)
+            for i in range(first, self.batches_per_pass):
+                yield order[i * self.batch_size : (i + 1) * self.batch_size]
+            batch = (number + 1) * self.batches_per_pass
+
+    def _order(self, number: int) -> list[int]:
+        """Window numbers of one pass, shuffled."""
+        cycle, turn = divmod(number, self.phases)
+        phase = int(torch.randperm(self.phases, generator=self._generator(cycle, 0))[turn])
+        windows = torch.arange(phase, self.n_windows, self.phases)
+        return windows[torch.randperm(len(windows), generator=self._generator(number, 1))].tolist()
+
+    def _generator(self, number: int, purpose: int) -> torch.Generator:
+        return torch.Generator().manual_seed((self.seed * 1_000_003 + number) * 2 + purpose)
+
+
+def _dtype(vocab_size: int) -> str:
+    return "<u2" if vocab_size <= 1 << 16 else "<u4"
+
+
+def _encode(tokenizer: Any, txt: str) -> list[int]:
+    """Ids by our tokenizer, or by tiktoken's own, which the tutorial hands over."""
+    if isinstance(tokenizer, Tokenizer):
+        return tokenizer.encode(txt)
+    ids: list[int] = tokenizer.encode(txt, allowed_special={END_OF_TEXT})
+    return ids
+
+
+def _pieces(source: Path) -> Iterator[tuple[str, bool]]:
+    """Text of a file in pieces that can be encoded one by one, and whether a document ends with each."""
+    opener = partial(_OPENERS.get(source.suffix, open), source)
+    held, begun = "", False
+    try:
+        with opener("rt", encoding="utf-8", newline="") as file:
+            for line in file:
+                if line.rstrip("\r\n") == END_OF_TEXT:
+                    yield held.rstrip("\r\n"), True
+                    held, begun = "", False
+                    continue
+                held += line
+                if len(held) > PIECE_CHARACTERS and (cut := _safe_cut(held)):
+                    yield held[:cut], False
+                    held, begun = held[cut:], True
+        if begun or held.strip():
+            yield held.rstrip("\r\n"), True
+    except (UnicodeDecodeError, lzma.LZMAError, EOFError) as error:
+        raise UsageError(f"--data {source}: not UTF-8 text: {error}") from None
+    except OSError as error:
+        raise UsageError(f"--data {source}: cannot be read: {error.strerror or error}") from None
+
+
+def _safe_cut(text: str) -> int:
+    """A place that no byte-pair token spans: before a line break that stands behind something visible."""
+    at = text.rfind("\n")
+    while at > 0 and text[at - 1].isspace():
+        at = text.rfind("\n", 0, at)
+    return max(at, 0)

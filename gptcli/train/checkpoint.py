@@ -1,0 +1,69 @@
+"""A training run on disk, so that it can go on as if it had never stopped."""
+
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from gptcli.errors import ConfigError, WeightsError
+from gptcli.model.gpt import GPTModel
+from gptcli.train.optimizer import Optimizers
+from gptcli.train.settings import Settings
+
+NAME = "checkpoint.pt"
+
+
+def save_checkpoint(
+    folder: Path, model: GPTModel, optimizers: Optimizers, settings: Settings, done: int, best: float
+) -> None:
+    """Write weights, optimizer states, generator and progress, whole or not at all."""
+    temporary = folder / f".{NAME}.part"
+    torch.save(
+        {
+            "done": done,
+            "best": best,
+            "settings": settings.as_dict(),
+            "config": model.config.model_dump(),
+            "model": dict(model.named_parameters()),
+            "optimizers": [part.state_dict() for part in optimizers.parts],
+            "generator": torch.get_rng_state(),
+            "cuda_generators": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+        },
+        temporary,
+    )
+    temporary.replace(folder / NAME)
+
+
+def load_checkpoint(
+    folder: Path, model: GPTModel, optimizers: Optimizers, settings: Settings
+) -> tuple[int, float]:
+    """Put a checkpoint's state into model and optimizers; steps done, and the best validation loss so far.
+
+    Raises `WeightsError` for a file that is none, `ConfigError` when model or settings are others than its.
+    """
+    path = folder / NAME
+    if not path.is_file():
+        raise WeightsError(f"--resume: there is no {path}; leave --resume out to begin")
+    try:
+        saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        wrong = _differences(saved["config"], model.config.model_dump())
+        wrong += _differences(saved["settings"], settings.as_dict())
+    except (RuntimeError, pickle.UnpicklingError, KeyError, EOFError, OSError) as error:
+        raise WeightsError(f"{path}: corrupt or incomplete: {str(error).splitlines()[0]}") from None
+    if wrong:
+        raise ConfigError(f"{path}: belongs to another run: {'; '.join(wrong)}")
+    with torch.no_grad():
+        for name, parameter in model.named_parameters():
+            parameter.copy_(saved["model"][name])
+    for part, state in zip(optimizers.parts, saved["optimizers"], strict=True):
+        part.load_state_dict(state)
+    torch.set_rng_state(saved["generator"])
+    if torch.cuda.is_initialized():
+        torch.cuda.set_rng_state_all(saved["cuda_generators"])
+    return saved["done"], saved["best"]
+
+
+def _differences(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:
+    keys = [key for key in now if saved.get(key) != now[key]]
+    return [f"{key} was {saved.get(key)!r} and is {now[key]!r}" for key in keys]

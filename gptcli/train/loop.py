@@ -1,0 +1,62 @@
+"""The training loop: batches in, one optimizer step after another out; what comes between is the caller's."""
+
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils.data import DataLoader
+
+from gptcli.data import EndlessBatches, GPTDatasetV1
+from gptcli.errors import NumericsError
+from gptcli.train.optimizer import Optimizers
+from gptcli.train.settings import Settings
+
+
+@dataclass(frozen=True)
+class Step:
+    """One optimizer step that is done: `number` counts from 1, the loss is the mean in nats a token."""
+
+    number: int
+    loss: float
+    gradient_norm: float
+    rate_factor: float
+    seconds: float
+
+
+def training_steps(
+    model: nn.Module, optimizers: Optimizers, dataset: GPTDatasetV1, settings: Settings, done: int = 0
+) -> Iterator[Step]:
+    """Train on, from `done` steps to `settings.steps`; the model is updated in place.
+
+    Raises `NumericsError` when the loss is not finite: the weights are then those of the step before.
+    """
+    model.train()
+    device = next(model.parameters()).device
+    sampler = EndlessBatches(dataset, settings.batch_size, settings.seed, start=done * settings.accumulate)
+    # A generator of its own: the loader draws a seed, which would shift dropout in a run that is resumed.
+    batches = iter(DataLoader(dataset, batch_sampler=sampler, generator=torch.Generator()))
+    for number in range(done, settings.steps):
+        start = time.perf_counter()
+        factor = settings.rate_at(number)
+        losses = [_accumulate(model, next(batches), settings, device) for _ in range(settings.accumulate)]
+        norm = nn.utils.clip_grad_norm_(model.parameters(), settings.clip_norm)
+        loss = sum(losses) / len(losses)
+        if not torch.isfinite(norm) or loss != loss:
+            raise NumericsError(
+                f"the loss is not finite in step {number + 1}; a lower learning rate may help"
+            )
+        optimizers.step(factor)
+        yield Step(number + 1, loss, float(norm), factor, time.perf_counter() - start)
+
+
+def _accumulate(model: nn.Module, batch: Sequence[Tensor], settings: Settings, device: torch.device) -> float:
+    """Add one batch's gradients; the batch is inputs and targets, [B, T] each. Returns its loss."""
+    inputs, targets = (part.to(device) for part in batch)
+    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.autocast):
+        logits = model(inputs)  # [B, T, V]
+    loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
+    torch.autograd.backward(loss / settings.accumulate)
+    return loss.item()

@@ -1,0 +1,46 @@
+"""The optimizers: AdamW for everything, or Muon for the blocks' matrices and AdamW for the rest."""
+
+import torch
+from torch import nn
+
+from gptcli.train.settings import Settings
+
+
+class Optimizers:
+    """One or two optimizers that step together; each group's own rate is scaled by the schedule."""
+
+    def __init__(self, model: nn.Module, settings: Settings) -> None:
+        """No decay on biases, norms and other vectors. Sources: AdamW, Loshchilov & Hutter 2019 (betas 0.9
+        and 0.95 as in GPT-3's training); Muon, Jordan et al. 2024, for matrices inside the blocks.
+        """
+        named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
+        matrices = [p for name, p in named if p.ndim == 2 and "trf_blocks" in name]
+        embeddings = [p for name, p in named if p.ndim == 2 and "trf_blocks" not in name]
+        vectors = [p for _, p in named if p.ndim < 2]
+        with_muon = settings.optimizer == "muon"
+        decayed = embeddings if with_muon else embeddings + matrices
+        self.parts: list[torch.optim.Optimizer] = [
+            torch.optim.AdamW(
+                [
+                    {"params": decayed, "weight_decay": settings.weight_decay},
+                    {"params": vectors, "weight_decay": 0.0},
+                ],
+                lr=settings.learning_rate,
+                betas=(0.9, 0.95),
+                fused=True,
+            )
+        ]
+        if with_muon:
+            muon = torch.optim.Muon(
+                matrices, lr=settings.muon_learning_rate, weight_decay=settings.weight_decay
+            )
+            self.parts.append(muon)
+        self._base = [[group["lr"] for group in part.param_groups] for part in self.parts]
+
+    def step(self, factor: float) -> None:
+        """One update with every rate times `factor`; the gradients are gone afterwards."""
+        for part, rates in zip(self.parts, self._base, strict=True):
+            for group, rate in zip(part.param_groups, rates, strict=True):
+                group["lr"] = rate * factor
+            part.step()
+            part.zero_grad()

@@ -1,0 +1,51 @@
+"""Writes a model as a folder that both we and, for GPT-2's shape, `transformers` load: weights and config."""
+
+import json
+from pathlib import Path
+
+import torch
+from safetensors.torch import save_file
+from torch import Tensor
+
+from gptcli.config import ModelConfig
+from gptcli.hf_config import to_huggingface
+from gptcli.model.gpt import GPTModel
+from gptcli.shapes import parameter_shapes
+from gptcli.weights.files import SINGLE
+from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule
+
+
+def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32) -> Layout:
+    """Write `model.safetensors` and `config.json` into `folder`, each whole or not at all; the layout used.
+
+    Hugging Face's layout where the model is a GPT-2, else the tutorial's. A tied head is written once.
+    """
+    config = model.config
+    theirs = to_huggingface(config)
+    layout = TUTORIAL if theirs is None else HUGGINGFACE
+    state = model.state_dict()
+    parameters = {name: state[name].detach().to("cpu", dtype) for name in parameter_shapes(config)}
+    temporary = folder / f".{SINGLE}.part"
+    save_file(lay_out(parameters, layout, config), temporary, metadata={"format": "pt"})
+    temporary.replace(folder / SINGLE)
+    text = json.dumps(config.model_dump() if theirs is None else theirs, indent=2) + "\n"
+    (folder / ".config.json.part").write_text(text, encoding="utf-8")
+    (folder / ".config.json.part").replace(folder / "config.json")
+    return layout
+
+
+def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) -> dict[str, Tensor]:
+    """Our parameters under the names and in the forms of a layout: its table, read backwards."""
+    laid: dict[str, Tensor] = {}
+    for rule in layout.rules:
+        for block in range(config.n_layers) if "{i}" in rule.source else (0,):
+            targets = [target.replace("{i}", str(block)) for target in rule.targets]
+            if targets and all(target in parameters for target in targets):
+                name = rule.source.replace("{i}", str(block))
+                laid[name] = _join(rule, [parameters[target] for target in targets])
+    return laid
+
+
+def _join(rule: Rule, tensors: list[Tensor]) -> Tensor:
+    turned = [t.t() if t.ndim == 2 and rule.how in ("transpose", "split") else t for t in tensors]
+    return torch.cat(turned, dim=-1).contiguous()
