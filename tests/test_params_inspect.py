@@ -7,7 +7,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gptcli.presets import preset_names, resolve_options
-from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
+from tests.models import lively_model, save_huggingface, save_tutorial, sparse_safetensors, tiny_config
 
 
 class TestParams:
@@ -141,12 +141,7 @@ class TestInspectWeights:
 
     def test_the_preset_that_fits(self, cli, tmp_path):
         config = resolve_options("gpt-124m", None, []).config
-        header = {}
-        from gptcli.shapes import parameter_shapes
-
-        for name, shape in parameter_shapes(config).items():
-            header[name] = torch.zeros(1).expand(shape)
-        path = sparse_safetensors(tmp_path / "model.safetensors", header)
+        path = sparse_safetensors(tmp_path / "model.safetensors", config)
         assert "preset that fits: gpt-124m" in cli("inspect", path).out
 
     def test_missing_and_unexpected_are_listed_and_the_status_is_1(self, cli, folder):
@@ -181,10 +176,7 @@ class TestInspectWeights:
 
     def test_a_six_gigabyte_file_answers_from_its_header(self, cli, tmp_path):
         config = resolve_options("gpt2-xl", None, []).config
-        from gptcli.shapes import parameter_shapes
-
-        tensors = {name: torch.zeros(1).expand(shape) for name, shape in parameter_shapes(config).items()}
-        path = sparse_safetensors(tmp_path / "model.safetensors", tensors)
+        path = sparse_safetensors(tmp_path / "model.safetensors", config)
         assert path.stat().st_size > 6_000_000_000
         result = cli("inspect", path)
         assert "preset that fits: gpt2-xl" in result.out
@@ -194,17 +186,3 @@ class TestInspectWeights:
         result = cli("inspect", folder)
         assert "layout: the tutorial's" in result.out
         assert result.status == 0
-
-
-def sparse_safetensors(path, tensors):
-    """A file of the right size with all bytes zero, which takes no space on the disk."""
-    header, at = {}, 0
-    for name, tensor in tensors.items():
-        end = at + 4 * tensor.numel()
-        header[name] = {"dtype": "F32", "shape": list(tensor.shape), "data_offsets": [at, end]}
-        at = end
-    text = json.dumps(header).encode()
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(8, "little") + text)
-        file.truncate(8 + len(text) + at)
-    return path

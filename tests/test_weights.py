@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
-from gptcli.presets import chosen_layers
+from gptcli.presets import chosen_layers, resolve_options
 from gptcli.weights.load import Loaded, load_weights
 from gptcli.weights.plan import plan_load
 from gptcli.weights.report import load_report
@@ -21,6 +21,7 @@ from tests.models import (
     lively_model,
     save_huggingface,
     save_tutorial,
+    sparse_safetensors,
     tiny_config,
 )
 
@@ -162,6 +163,29 @@ class TestLayouts:
         for name, parameter in loaded.named_parameters():
             assert any(low <= parameter.data_ptr() < high for low, high in spans), name
         assert not loaded.trf_blocks[0].ff.layers[0].weight.is_contiguous()  # input-first, as it lies there
+
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in KiB on Linux alone")
+    def test_loading_takes_no_more_memory_than_the_file(self, tmp_path):
+        path = sparse_safetensors(
+            tmp_path / "model.safetensors", resolve_options("gpt2-small", None, []).config
+        )
+        code = f"""
+import resource, torch
+from pathlib import Path
+peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+before = peak()
+from gptcli.weights.load import load_weights
+from gptcli.weights.plan import plan_load
+plan = plan_load(Path({str(path)!r}), [])
+loaded = load_weights(plan, device=torch.device("cpu"), dtype=torch.float32)
+for parameter in loaded.model.parameters():
+    parameter.sum()  # every page has been touched
+print((peak() - before) / Path({str(path)!r}).stat().st_size)
+"""
+        run = [sys.executable, "-c", code]
+        root = Path(__file__).parents[1]
+        ratio = float(subprocess.check_output(run, cwd=root, timeout=120))
+        assert 0.9 < ratio < 1.2
 
 
 class TestHead:
