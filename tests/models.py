@@ -136,7 +136,7 @@ def scripted_model(script: Mapping[int, int], **changes: Any) -> GPTModel:
 
 
 def sparse_safetensors(path: Path, config: ModelConfig) -> Path:
-    """All parameters in the tutorial's layout, float32 and zero, in a file that takes no space on the disk."""
+    """All parameters in the tutorial's layout, float32 and zero, in a file that takes no space on disk."""
     header, at = {}, 0
     for name, shape in parameter_shapes(config).items():
         end = at + 4 * prod(shape)

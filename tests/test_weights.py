@@ -346,6 +346,17 @@ class TestArithmeticOfTheConfig:
         (folder / "config.json").write_text(json.dumps({k: model.config.model_dump()[k] for k in seven}))
         assert_same(model, load(folder).model)
 
+    def test_a_bias_that_config_json_promises_is_never_left_out(self, tmp_path):
+        folder = save_tutorial(lively_model(tiny_config(qkv_bias=False)), tmp_path, qkv_bias=True)
+        assert "says qkv_bias True, and the tensors beside it have qkv_bias False" in fails(folder)
+
+    def test_a_bias_that_config_json_denies_is_used_and_noted(self, tmp_path):
+        model = lively_model(tiny_config(qkv_bias=True))
+        folder = save_tutorial(model, tmp_path, qkv_bias=False)
+        assert_same(model, load(folder).model)
+        (note,) = plan_load(folder, []).notes
+        assert "qkv bias comes from the weights file, not from" in note
+
     def test_biases_come_from_the_file_with_one_note(self, tmp_path):
         small = {"vocab_size": 50257, "context_length": 1024, "emb_dim": 768, "n_heads": 12, "n_layers": 12}
         model = GPTModel(tiny_config(**small, tie_embeddings=True)).requires_grad_(False)

@@ -28,7 +28,7 @@ def save_checkpoint(
             "model": dict(model.named_parameters()),
             "optimizers": [part.state_dict() for part in optimizers.parts],
             "generator": torch.get_rng_state(),
-            "cuda_generators": torch.cuda.get_rng_state_all() if torch.cuda.is_initialized() else [],
+            "cuda_generators": _cuda_generators(),
         },
         temporary,
     )
@@ -59,9 +59,13 @@ def load_checkpoint(
     for part, state in zip(optimizers.parts, saved["optimizers"], strict=True):
         part.load_state_dict(state)
     torch.set_rng_state(saved["generator"])
-    if torch.cuda.is_initialized():
+    if saved["cuda_generators"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(saved["cuda_generators"])
     return saved["done"], saved["best"]
+
+
+def _cuda_generators() -> list[torch.Tensor]:
+    return torch.cuda.get_rng_state_all() if torch.cuda.is_available() else []
 
 
 def _differences(saved: dict[str, Any], now: dict[str, Any]) -> list[str]:

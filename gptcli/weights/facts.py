@@ -30,7 +30,7 @@ def facts_of(recognised: Recognised) -> dict[str, Any]:
     return facts
 
 
-def claims_of(layer: Layer) -> Mapping[str, Any]:
+def claims_of(layer: Layer) -> dict[str, Any]:
     """The sizes that a layer asks for; a feed-forward width left out means four times the embedding's."""
     values = dict(layer.values)
     if isinstance(values.get("emb_dim"), int):

@@ -112,6 +112,9 @@ def _config_beside(checkpoint: Checkpoint) -> Layer:
 def _check_config_beside(beside: Layer, facts: Mapping[str, Any]) -> None:
     claims = claims_of(beside)
     wrong = [key for key in SIZE_KEYS if key in claims and key in facts and claims[key] != facts[key]]
+    # A bias that the file has too much is used, and noted; one that it lacks is never made up or left out.
+    claims |= {key: True for key in ("qkv_bias", "ffn_bias") if beside.values.get(key) is True}
+    wrong += [key for key in ("qkv_bias", "ffn_bias") if claims.get(key) and not facts[key]]
     if wrong:
         said = ", ".join(f"{key} {claims[key]}" for key in wrong)
         held = ", ".join(f"{key} {facts[key]}" for key in wrong)
@@ -143,8 +146,8 @@ def _check_layers(
     known = dict(facts)
     if "n_heads" in beside.values:
         known["n_heads"] = beside.values["n_heads"]
-    from_file = []
-    for layer in layers:
+    from_file: dict[str, list[str]] = {}
+    for layer in (beside, *layers):
         claims = claims_of(layer)
         wrong = [key for key in claims if key in known and claims[key] != known[key]]
         if wrong:
@@ -158,11 +161,13 @@ def _check_layers(
                     f"--set {key}={str(asked).lower()} contradicts {path}, where {key} is"
                     f" {str(facts[key]).lower()}; leave the option out, the file decides"
                 )
-            from_file.append(thing if facts[key] else f"no {thing}")
+            from_file.setdefault(layer.name, []).append(thing if facts[key] else f"no {thing}")
     if not from_file:
         return []
-    names = " and ".join(layer.name for layer in layers if layer.origin != "flag")
-    return [f"{' and '.join(from_file)} come from the weights file, not from {names}"]
+    return [
+        f"{' and '.join(things)} {'come' if len(things) > 1 else 'comes'} from the weights file, not from {name}"
+        for name, things in from_file.items()
+    ]
 
 
 def _asked(layer: Layer, key: str) -> Any:
