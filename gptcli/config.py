@@ -1,26 +1,62 @@
 """What a model is: the keys of a config, their types, ranges and defaults."""
 
 import difflib
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gptcli.errors import ConfigError
 
-Activation = Literal["gelu_tanh", "gelu", "relu"]
+Activation = Literal[
+    "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "sigmoid", "tanh", "silu", "swish", "identity"
+]
+# Names that config files in the wild use; gelu_fast is the tanh form in another order of operations.
+ACTIVATION_ALIASES = {
+    "gelu_new": "gelu_tanh",
+    "gelu_pytorch_tanh": "gelu_tanh",
+    "gelu_fast": "gelu_tanh",
+    "quick_gelu": "gelu_sigmoid",
+}
+
+ExpertKind = Literal["mlp", "glu", "bilinear", "reglu", "geglu", "swiglu"]
+FeedForwardKind = Literal["mlp", "glu", "bilinear", "reglu", "geglu", "swiglu", "moe"]
+# The gate's activation of each gated kind. GLU: Dauphin et al. 2017; the others: Shazeer 2020, section 2.
+GATES = {"glu": "sigmoid", "bilinear": "identity", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
+
 # gpt2-first-ranks: GPT-2's byte pairs up to rank vocab_size - 2, and <|endoftext|> as the last id. The ids
 # are GPT-2's own, and every text still has some: the first 256 ranks are the bytes.
 TokenizerName = Literal["gpt2", "gpt2-first-ranks"]
+GPT2_END_OF_TEXT = 50256
 
 # Anything larger overflows the 32-bit sizes of the kernels below us; no published model comes near.
 MAX_SIZE = 2**31 - 1
 MAX_LAYERS = 10_000
+MAX_EXPERTS = 4096
 
-GPT2_END_OF_TEXT = 50256
+
+def _kind(values: dict[str, Any]) -> str:
+    """The feed-forward that has the width, the bias and the activation: the experts' own in a mixture."""
+    return str(values["expert_feed_forward" if values["feed_forward"] == "moe" else "feed_forward"])
+
+
+def _default_activation(values: dict[str, Any]) -> Any:
+    return GATES.get(_kind(values), "gelu_tanh")
 
 
 def _default_ffn_dim(values: dict[str, Any]) -> int:
-    return 4 * int(values["emb_dim"])
+    """4·C; of a gated kind the rule of LLaMA's published model code, which keeps the 4x MLP's cost."""
+    width = 4 * int(values["emb_dim"])
+    if _kind(values) not in GATES:
+        return width
+    width = int(2 * width / 3)
+    if values["ffn_dim_multiplier"] is not None:
+        width = int(values["ffn_dim_multiplier"] * width)
+    multiple = int(values["ffn_multiple_of"])
+    return multiple * -(-width // multiple)
+
+
+def _default_ffn_bias(values: dict[str, Any]) -> bool:
+    return _kind(values) in ("mlp", "glu")  # Shazeer 2020 leaves biases out, Dauphin et al. do not
 
 
 def _default_eos_token_id(values: dict[str, Any]) -> int | None:
@@ -47,36 +83,89 @@ class ModelConfig(BaseModel):
     tie_embeddings: bool = False
     norm_eps: float = Field(default=1e-5, gt=0, le=1)
     norm_unbiased: bool = False
-    feed_forward: Literal["mlp"] = "mlp"
-    activation: Activation = "gelu_tanh"
+    feed_forward: FeedForwardKind = "mlp"
+    expert_feed_forward: ExpertKind = "swiglu"
+    n_experts: int = Field(default=8, ge=1, le=MAX_EXPERTS)
+    n_experts_per_token: int = Field(default=2, ge=1, le=MAX_EXPERTS)
+    n_shared_experts: int = Field(default=0, ge=0, le=MAX_EXPERTS)
+    activation: Activation = Field(default_factory=_default_activation)
+    swish_beta: float = 1.0
+    swish_learn_beta: bool = False
+    ffn_dim_multiplier: float | None = Field(default=None, gt=0, le=1000)
+    ffn_multiple_of: int = Field(default=256, ge=1, le=MAX_SIZE)
     ffn_dim: int = Field(default_factory=_default_ffn_dim, ge=1, le=MAX_SIZE)
-    ffn_bias: bool = True
+    ffn_bias: bool = Field(default_factory=_default_ffn_bias)
+    ffn_drop_rate: float = Field(default=0.0, ge=0, le=1)
     tokenizer: TokenizerName = "gpt2"
     eos_token_id: int | None = Field(default_factory=_default_eos_token_id, ge=0)
 
+    @field_validator("activation", mode="before")
+    @classmethod
+    def _known_by_another_name(cls, value: Any) -> Any:
+        if isinstance(value, str) and value in get_args(FeedForwardKind):
+            raise ValueError(f"activation {value!r} is a feed-forward: write feed_forward: {value}")
+        return ACTIVATION_ALIASES.get(value, value) if isinstance(value, str) else value
+
     @model_validator(mode="after")
     def _keys_fit_together(self) -> "ModelConfig":
-        if self.emb_dim % self.n_heads:
-            raise ValueError(
-                f"n_heads must divide emb_dim: {self.emb_dim} / {self.n_heads} is not a whole number"
-            )
-        if self.norm_unbiased and self.emb_dim == 1:
-            raise ValueError("norm_unbiased needs an emb_dim of 2 or more: it divides by emb_dim - 1")
-        if self.tokenizer == "gpt2-first-ranks" and not 257 <= self.vocab_size <= GPT2_END_OF_TEXT + 1:
-            raise ValueError(
-                f"tokenizer gpt2-first-ranks needs a vocab_size from 257 to {GPT2_END_OF_TEXT + 1},"
-                f" got {self.vocab_size}"
-            )
-        if self.eos_token_id is not None and self.eos_token_id >= self.vocab_size:
-            raise ValueError(
-                f"eos_token_id must be below vocab_size ({self.vocab_size}), got {self.eos_token_id}"
-            )
+        faults = [fault for fault in (*self._size_faults(), *self._feed_forward_faults()) if fault]
+        if faults:
+            raise ValueError("; ".join(faults))
         return self
+
+    def _size_faults(self) -> tuple[str | None, ...]:
+        V, eos = self.vocab_size, self.eos_token_id
+        return (
+            f"n_heads must divide emb_dim: {self.emb_dim} / {self.n_heads} is not a whole number"
+            if self.emb_dim % self.n_heads
+            else None,
+            "norm_unbiased needs an emb_dim of 2 or more: it divides by emb_dim - 1"
+            if self.norm_unbiased and self.emb_dim == 1
+            else None,
+            f"tokenizer gpt2-first-ranks needs a vocab_size from 257 to {GPT2_END_OF_TEXT + 1}, got {V}"
+            if self.tokenizer == "gpt2-first-ranks" and not 257 <= V <= GPT2_END_OF_TEXT + 1
+            else None,
+            f"eos_token_id must be below vocab_size ({V}), got {eos}"
+            if eos is not None and eos >= V
+            else None,
+        )
+
+    def _feed_forward_faults(self) -> tuple[str | None, ...]:
+        """A key that its feed-forward does not use is a mistake, unless it says the default."""
+        unused = {
+            "feed_forward: moe": (
+                self.is_moe,
+                ("n_experts", "n_experts_per_token", "n_shared_experts", "expert_feed_forward"),
+            ),
+            "activation: swish": (self.activation == "swish", ("swish_beta", "swish_learn_beta")),
+            "a gated feed_forward": (self.is_gated, ("ffn_dim_multiplier", "ffn_multiple_of")),
+        }
+        return (
+            f"n_experts_per_token {self.n_experts_per_token} is more than n_experts {self.n_experts}"
+            if self.is_moe and self.n_experts_per_token > self.n_experts
+            else None,
+            *(
+                f"{key} needs {what}"
+                for what, (is_used, keys) in unused.items()
+                for key in keys
+                if not is_used and getattr(self, key) != type(self).model_fields[key].default
+            ),
+        )
 
     @property
     def head_dim(self) -> int:
         """Width of one attention head, D."""
         return self.emb_dim // self.n_heads
+
+    @property
+    def is_moe(self) -> bool:
+        """Whether the feed-forward is a mixture of experts."""
+        return self.feed_forward == "moe"
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether the feed-forward, or each expert, is of the gated family."""
+        return (self.expert_feed_forward if self.is_moe else self.feed_forward) in GATES
 
 
 KEYS = tuple(ModelConfig.model_fields)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from math import prod
 
 from gptcli.config import ModelConfig
-from gptcli.shapes import COMPONENTS, Component, block_shapes, component_of, outer_shapes
+from gptcli.shapes import COMPONENTS, Component, Shape, block_shapes, component_of, outer_shapes
 
 BYTES_PER_ELEMENT = {"float32": 4, "bfloat16": 2, "int8": 1}
 
@@ -22,6 +22,18 @@ class Flops:
 def count_parameters(config: ModelConfig) -> int:
     """Parameters of the model; a head that is tied to the token embedding counts once."""
     return sum(parameters_by_component(config).values())
+
+
+def count_active_parameters(config: ModelConfig) -> int:
+    """Parameters that one token passes through: of a mixture, the router and the chosen experts alone."""
+    held, used = block_shapes(config).values(), active_block_shapes(config).values()
+    idle = sum(map(prod, held)) - sum(map(prod, used))
+    return count_parameters(config) - idle * config.n_layers
+
+
+def active_block_shapes(config: ModelConfig) -> dict[str, Shape]:
+    """Parameters of one block that one token passes through."""
+    return block_shapes(config, config.n_experts_per_token)
 
 
 def parameters_by_component(config: ModelConfig) -> Mapping[Component, int]:
@@ -68,13 +80,15 @@ def kv_bytes_per_token(config: ModelConfig, element_bytes: int = 4) -> int:
 def flops(config: ModelConfig) -> Flops:
     """Forward operations a token at full context: 2 per matmul weight, and 4·L·S·C for attention.
 
+    Of a mixture of experts, the weights that one token passes through.
+
     A matmul touches each weight with one multiply and one add. Attention adds, in every layer, S·C
     multiply-adds for the scores and S·C for the weighted sum of values; S is the context length. The head's
     V·C is counted whether or not it is tied: sharing saves memory, not work. Embedding look-ups, norms,
     biases and activations are left out. Source: Kaplan et al. 2020, "Scaling Laws for Neural Language
     Models", section 2.1 and table 1 (there without the head).
     """
-    block = sum(prod(shape) for shape in block_shapes(config).values() if len(shape) == 2)
+    block = sum(prod(shape) for shape in active_block_shapes(config).values() if len(shape) == 2)
     matmuls = 2 * (config.n_layers * block + config.vocab_size * config.emb_dim)
     attention = 4 * config.n_layers * config.context_length * config.emb_dim
     return Flops(matmuls + attention, matmuls)

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gptcli.config import ModelConfig
+from gptcli.config import ACTIVATION_ALIASES, ModelConfig
 from gptcli.errors import ConfigError
 
 # Their key → our key. Sizes and arithmetic; everything else in the file is about training or generation.
@@ -21,13 +21,15 @@ KEY_TABLE = {
     "eos_token_id": "eos_token_id",
 }
 
-# transformers' ACT2FN: their name → ours. `gelu_fast` is the same tanh form, in another order of operations.
-ACTIVATION_TABLE = {
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
+# transformers' ACT2FN: their name → ours.
+ACTIVATION_TABLE = ACTIVATION_ALIASES | {
     "gelu": "gelu",
     "relu": "relu",
+    "sigmoid": "sigmoid",
+    "tanh": "tanh",
+    "silu": "silu",
+    "swish": "silu",
+    "linear": "identity",
 }
 
 # What GPT2Config means where a file leaves a key out (transformers, configuration_gpt2.py).

@@ -3,60 +3,122 @@
 import io
 import logging
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from torch import Tensor
 
+from gptcli.config import GATES
 from gptcli.model.activations import ACTIVATIONS
 
-# How a plot names each function.
-LABELS = {"gelu_tanh": "GELU", "gelu": "exact GELU", "relu": "ReLU"}
+Array = np.ndarray[Any, np.dtype[np.float64]]
+
+# Points of the grid on which extremes are sought.
+FINE = 200_001
+
+# How a plot names each function; a gated kind is drawn as its scalar form, both branches x.
+LABELS = {
+    "relu": "ReLU",
+    "gelu": "GELU (exact)",
+    "gelu_tanh": "GELU (tanh)",
+    "gelu_sigmoid": "GELU (sigmoid)",
+    "sigmoid": "Sigmoid",
+    "tanh": "Tanh",
+    "silu": "SiLU",
+    "swish": "Swish (β = 1)",
+    "identity": "Identity",
+    "glu": "GLU",
+    "bilinear": "Bilinear",
+    "reglu": "ReGLU",
+    "geglu": "GEGLU",
+    "swiglu": "SwiGLU",
+}
 
 
 @dataclass(frozen=True)
 class Curve:
-    """One activation function, sampled: `y[i]` is its value at `x[i]`."""
+    """A function or its derivative, sampled: `y[i]` at `x[i]`; `lowest` is a minimum inside, (x, y)."""
 
     name: str
-    x: np.ndarray
-    y: np.ndarray
-
-    @property
-    def label(self) -> str:
-        return LABELS[self.name]
+    label: str
+    x: Array
+    y: Array
+    lowest: tuple[float, float] | None = None
 
 
-def sample(names: Sequence[str], low: float = -3.0, high: float = 3.0, points: int = 100) -> list[Curve]:
-    """The model's own activation modules at `points` equal steps from `low` to `high`, in float32."""
-    x = torch.linspace(low, high, points)
-    return [Curve(name, x.numpy(), ACTIVATIONS[name]()(x).numpy()) for name in names]
+def sample(
+    names: Sequence[str], low: float, high: float, points: int, *, derivative: bool = False
+) -> list[Curve]:
+    """The model's own modules, in float64, at `points` equal steps from `low` to `high`."""
+    return [_sample(name, low, high, points, derivative) for name in names]
 
 
-def figure_bytes(curves: Sequence[Curve], file_format: str) -> bytes:
-    """The tutorial's figure, one panel a curve, as `png`, `svg` or `pdf`; needs no display."""
+def difference(first: str, second: str, low: float, high: float, points: int) -> tuple[Curve, float, float]:
+    """first - second as a curve, its largest absolute value, and the x of that (the greater one of two)."""
+    a, b = sample([first, second], low, high, points)
+    fine_a, fine_b = sample([first, second], low, high, FINE)
+    gap = np.abs(fine_a.y - fine_b.y)
+    largest = float(gap.max())
+    at = float(np.max(fine_a.x[gap >= largest * (1 - 1e-9)]))
+    return Curve(f"{first}-{second}", f"{a.label} - {b.label}", a.x, a.y - b.y), largest, at
+
+
+def figure_bytes(curves: Sequence[Curve], title: str, file_format: str, *, panels: bool) -> bytes:
+    """A figure as `png`, `svg` or `pdf`; needs no display.
+
+    With `panels` each curve has its own, titled by `title` with its label in place of {}, as in the tutorial;
+    without, all share one, with a legend.
+    """
     # A HOME that cannot be written is no news to somebody who wants a picture.
     logging.getLogger("matplotlib").setLevel(logging.ERROR)
+    import matplotlib
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(4 * len(curves), 3), layout="tight")
-    FigureCanvasAgg(figure)
-    for panel, curve in zip(figure.subplots(1, len(curves), squeeze=False)[0], curves, strict=True):
-        panel.plot(curve.x, curve.y)
-        panel.set_title(f"{curve.label} activation function")
-        panel.set_xlabel("x")
-        panel.set_ylabel(f"{curve.label}(x)")
-        panel.grid(True)
-    data = io.BytesIO()
-    # No date in the file: the same command writes the same bytes.
-    metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format)
-    figure.savefig(data, format=file_format, dpi=150, metadata=metadata)
+    # The salt and the missing date: the same command writes the same bytes.
+    with matplotlib.rc_context({"svg.hashsalt": "gptcli"}):
+        figure = Figure(figsize=(4 * len(curves), 3) if panels else (6.4, 4.4), layout="tight")
+        FigureCanvasAgg(figure)
+        axes = figure.subplots(1, len(curves) if panels else 1, squeeze=False)[0]
+        for number, curve in enumerate(curves):
+            panel = axes[number if panels else 0]
+            _draw(panel, curve, number, shared=len(curves) > len(axes))
+            panel.set_title(title.format(curve.label) if len(curves) == len(axes) else _plural(title))
+            panel.set_xlabel("x")
+            panel.set_ylabel(_y_label(curve) if len(curves) == len(axes) else "y")
+            panel.grid(True)
+            if panel.get_legend_handles_labels()[0]:
+                panel.legend(fontsize="small")
+        data = io.BytesIO()
+        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format)
+        figure.savefig(data, format=file_format, dpi=150, metadata=metadata)
     return data.getvalue()
 
 
-def terminal_plot(curves: Sequence[Curve], columns: int) -> str:
+def _draw(panel: Any, curve: Curve, number: int, *, shared: bool) -> None:
+    """One curve; where several share a panel, every other one is dashed: one may lie upon another."""
+    slope = f"zero slope at x = {curve.lowest[0]:.3f}" if curve.lowest else None
+    label = f"{curve.label}, {slope}" if slope else curve.label
+    (line,) = panel.plot(
+        curve.x, curve.y, "--" if shared and number % 2 else "-", label=label if shared else None
+    )
+    if curve.lowest:
+        panel.plot(*curve.lowest, "o", markersize=4, color=line.get_color(), label=None if shared else slope)
+
+
+def _y_label(curve: Curve) -> str:
+    return curve.label if " " in curve.label else f"{curve.label}(x)"
+
+
+def _plural(title: str) -> str:
+    """A panel's title for many: `{} activation function` becomes `Activation functions`."""
+    return title.format("").strip().capitalize() + "s"
+
+
+def terminal_plot(curves: Sequence[Curve], title: str, columns: int) -> str:
     """The curves one below the other, in braille dots, on a terminal of so many columns."""
     import plotille
 
@@ -69,12 +131,41 @@ def terminal_plot(curves: Sequence[Curve], columns: int) -> str:
         plot.width, plot.height = width, rows
         plot.set_x_limits(float(curve.x[0]), float(curve.x[-1]))
         plot.set_y_limits(low, low + rows * step)
-        plot.x_label, plot.y_label = "x", f"{curve.label}(x)"
+        plot.x_label, plot.y_label = "x", "y"
         plot.register_label_formatter(float, _tick)
         plot.plot(curve.x.tolist(), curve.y.tolist())
-        lines = [line.rstrip() for line in plot.show().splitlines()]
-        drawn.append(f"{curve.label} activation function\n\n" + "\n".join(lines) + "\n")
+        lines = [title.format(curve.label), ""] + [line.rstrip() for line in plot.show().splitlines()]
+        if curve.lowest:
+            lines.append(f"zero slope at x = {curve.lowest[0]:.3f}, where it is {curve.lowest[1]:.3f}")
+        drawn.append("\n".join(lines) + "\n")
     return "\n".join(drawn)
+
+
+def _sample(name: str, low: float, high: float, points: int, derivative: bool) -> Curve:
+    x = torch.linspace(low, high, points, dtype=torch.float64, requires_grad=True)
+    y = _scalar(name)(x)
+    label = LABELS[name]
+    if derivative:
+        (y,) = torch.autograd.grad(y.sum(), x)
+        return Curve(name, label, x.detach().numpy(), y.numpy())
+    return Curve(name, label, x.detach().numpy(), y.detach().numpy(), _lowest(_scalar(name), low, high))
+
+
+def _scalar(name: str) -> Callable[[Tensor], Tensor]:
+    activation = ACTIVATIONS[GATES.get(name, name)]()
+    if name not in GATES:
+        return activation
+    return lambda x: activation(x) * x
+
+
+def _lowest(function: Callable[[Tensor], Tensor], low: float, high: float) -> tuple[float, float] | None:
+    """The point of zero slope of a function that dips below zero and rises again, inside the range."""
+    x = torch.linspace(low, high, FINE, dtype=torch.float64)
+    y = function(x)
+    at = int(y.argmin())
+    if not 0 < at < len(x) - 1 or y[at] > -1e-3:
+        return None
+    return float(x[at]), float(y[at])
 
 
 def _round_rows(low: float, high: float, about: int = 15) -> tuple[float, float, int]:
@@ -88,5 +179,5 @@ def _round_rows(low: float, high: float, about: int = 15) -> tuple[float, float,
 
 
 def _tick(value: float, chars: int, delta: float, left: bool = False) -> str:  # noqa: ARG001 - plotille's call
-    text = f"{round(value, 6) + 0.0:g}"  # no -0
+    text = f"{round(value, 9) + 0.0:.6g}"  # no -0
     return text.ljust(chars) if left else text.rjust(chars)

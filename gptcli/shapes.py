@@ -13,23 +13,52 @@ COMPONENTS: tuple[Component, ...] = get_args(Component)
 BLOCK = "trf_blocks.{i}."
 
 
-def block_shapes(config: ModelConfig) -> dict[str, Shape]:
-    """Parameters of one transformer block, named as inside `trf_blocks.{i}`, in the model's order."""
+def block_shapes(config: ModelConfig, n_experts: int | None = None) -> dict[str, Shape]:
+    """Parameters of one transformer block, named as inside `trf_blocks.{i}`.
+
+    Of a mixture of experts with so many of them alone: what one token passes through, say.
+    """
     C = config.emb_dim
     shapes: dict[str, Shape] = {}
     for name in ("W_query", "W_key", "W_value"):
         shapes |= _linear(f"att.{name}", C, C, config.qkv_bias)
     shapes |= _linear("att.out_proj", C, C, bias=True)
-    shapes |= feed_forward_shapes(config)
+    shapes |= feed_forward_shapes(config, n_experts)
     for norm in ("norm1", "norm2"):
         shapes |= _norm(norm, C)
     return shapes
 
 
-def feed_forward_shapes(config: ModelConfig) -> dict[str, Shape]:
-    """Parameters of one feed-forward (`ff.…`)."""
+def feed_forward_shapes(config: ModelConfig, n_experts: int | None = None) -> dict[str, Shape]:
+    """Parameters of one feed-forward (`ff.…`); of a mixture with so many of its experts, or with all."""
+    shapes = _mixture(config, n_experts) if config.is_moe else _single(config, "ff.", config.feed_forward)
+    if config.swish_learn_beta:
+        shapes["ff.layers.1.beta" if config.feed_forward == "mlp" else "ff.activation.beta"] = ()
+    return shapes
+
+
+def _single(config: ModelConfig, prefix: str, kind: str) -> dict[str, Shape]:
     C, F, bias = config.emb_dim, config.ffn_dim, config.ffn_bias
-    return _linear("ff.layers.0", C, F, bias) | _linear("ff.layers.2", F, C, bias)
+    if kind == "mlp":
+        return _linear(f"{prefix}layers.0", C, F, bias) | _linear(f"{prefix}layers.2", F, C, bias)
+    gate, up = _linear(f"{prefix}gate_proj", C, F, bias), _linear(f"{prefix}up_proj", C, F, bias)
+    return gate | up | _linear(f"{prefix}down_proj", F, C, bias)
+
+
+def _mixture(config: ModelConfig, n_experts: int | None) -> dict[str, Shape]:
+    """Router, experts by the tutorial's names (fc1, of a gated kind fc2, then fc3), and shared experts."""
+    C, F, bias = config.emb_dim, config.ffn_dim, config.ffn_bias
+    shapes = _linear("ff.gate", C, config.n_experts, bias=False)
+    n_routed = config.n_experts if n_experts is None else n_experts
+    widths = (
+        {"fc1": (C, F), "fc2": (C, F), "fc3": (F, C)} if config.is_gated else {"fc1": (C, F), "fc3": (F, C)}
+    )
+    for name, (inputs, outputs) in widths.items():
+        for e in range(n_routed):
+            shapes |= _linear(f"ff.{name}.{e}", inputs, outputs, bias)
+    for e in range(config.n_shared_experts):
+        shapes |= _single(config, f"ff.shared.{e}.", config.expert_feed_forward)
+    return shapes
 
 
 def outer_shapes(config: ModelConfig) -> dict[str, Shape]:

@@ -42,7 +42,7 @@ def lively_model(config: ModelConfig, seed: int = 0) -> GPTModel:
         for parameter in model.parameters():
             if parameter.ndim == 1:
                 parameter += 0.3 * torch.randn(parameter.shape, generator=generator)
-            elif config.tie_embeddings:
+            elif config.tie_embeddings and parameter.ndim:
                 parameter *= 8  # GPT-2's 0.02 leaves all logits of a small model alike
     return model
 

@@ -19,9 +19,18 @@ def test_the_seven_keys_of_the_tutorial_build_the_tutorials_model():
         "norm_eps": 1e-5,
         "norm_unbiased": False,
         "feed_forward": "mlp",
+        "expert_feed_forward": "swiglu",
+        "n_experts": 8,
+        "n_experts_per_token": 2,
+        "n_shared_experts": 0,
         "activation": "gelu_tanh",
+        "swish_beta": 1.0,
+        "swish_learn_beta": False,
+        "ffn_dim_multiplier": None,
+        "ffn_multiple_of": 256,
         "ffn_dim": 96,
         "ffn_bias": True,
+        "ffn_drop_rate": 0.0,
         "tokenizer": "gpt2",
         "eos_token_id": None,
     }
@@ -48,7 +57,8 @@ def test_end_of_text_is_gpt2s_where_the_vocabulary_holds_it():
         ({"context_length": 2**40}, "context_length: input should be less than or equal to 2147483647"),
         ({"n_layers": 10**6}, "n_layers: input should be less than or equal to 10000"),
         ({"norm_eps": 0}, "norm_eps: input should be greater than 0, got 0"),
-        ({"activation": "swiglu"}, "activation must be one of 'gelu_tanh', 'gelu' or 'relu', got 'swiglu'"),
+        ({"activation": "mish"}, "activation must be one of 'relu', 'gelu', 'gelu_tanh'"),
+        ({"feed_forward": "moa"}, "feed_forward must be one of 'mlp', 'glu'"),
         ({"eos_token_id": 97}, "eos_token_id must be below vocab_size (97), got 97"),
         ({"emb_dim": 1, "n_heads": 1, "norm_unbiased": True}, "norm_unbiased needs an emb_dim of 2 or more"),
     ],
@@ -143,7 +153,8 @@ class TestFiles:
 
 class TestPresets:
     def test_they_are_the_published_models(self):
-        assert preset_names() == ("gpt-124m", "gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")
+        published = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")
+        assert tuple(name for name in preset_names() if name.startswith("gpt2")) == published
         xl = resolve_options("gpt2-xl", None, []).config
         assert (xl.emb_dim, xl.n_heads, xl.n_layers, xl.context_length) == (1600, 25, 48, 1024)
         assert xl.tie_embeddings

@@ -4,8 +4,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcli.config import build_config
+from gptcli.config import GATES, build_config
 from gptcli.cost import (
+    count_active_parameters,
     count_parameters,
     flops,
     kv_bytes_per_token,
@@ -59,17 +60,53 @@ configs = st.fixed_dictionaries(
         "drop_rate": st.just(0.0),
         "qkv_bias": st.booleans(),
         "tie_embeddings": st.booleans(),
-        "ffn_bias": st.booleans(),
-        "activation": st.sampled_from(["gelu_tanh", "gelu", "relu"]),
+        "feed_forward": st.sampled_from(["mlp", *GATES, "moe"]),
     },
-    optional={"ffn_dim": st.integers(1, 200)},
+    optional={
+        "ffn_dim": st.integers(1, 200),
+        "ffn_bias": st.booleans(),
+        "activation": st.sampled_from(["gelu_tanh", "gelu", "relu", "swish"]),
+    },
+)
+mixtures = st.fixed_dictionaries(
+    {
+        "expert_feed_forward": st.sampled_from(["mlp", *GATES]),
+        "n_experts_per_token": st.integers(1, 3),
+        "n_shared_experts": st.integers(0, 2),
+    }
 )
 
 
-@given(configs, st.integers(1, 20))
-@settings(max_examples=200, deadline=None)
-def test_shapes_are_those_of_the_model_for_random_configs(values, head_dim):
+@given(configs, st.integers(1, 20), mixtures, st.integers(0, 3), st.booleans())
+@settings(max_examples=300, deadline=None)
+def test_shapes_are_those_of_the_model_for_random_configs(values, head_dim, mixture, more_experts, learn):
+    if values["feed_forward"] == "moe":
+        values |= mixture | {"n_experts": mixture["n_experts_per_token"] + more_experts}
+    if values.get("activation") == "swish":
+        values |= {"swish_learn_beta": learn}
     assert_shapes_are_the_models(build_config(values | {"emb_dim": head_dim * values["n_heads"]}, "random"))
+
+
+@pytest.mark.parametrize(("emb_dim", "ffn_dim"), [(4096, 11008), (5120, 13824), (768, 2048), (1600, 4352)])
+def test_the_gated_width_is_llamas(emb_dim, ffn_dim):
+    config = tiny_config(feed_forward="swiglu", emb_dim=emb_dim, n_heads=2)
+    assert config.ffn_dim == ffn_dim
+    assert tiny_config(feed_forward="swiglu", ffn_dim=100).ffn_dim == 100  # an explicit width is not scaled
+    wider = {"ffn_dim_multiplier": 1.3, "ffn_multiple_of": 1024}
+    assert tiny_config(feed_forward="swiglu", emb_dim=4096, n_heads=2, **wider).ffn_dim == 14336
+
+
+def test_a_mixture_counts_all_for_memory_and_the_chosen_for_work():
+    config = tiny_config(feed_forward="moe", n_experts=5, n_experts_per_token=2, n_shared_experts=1)
+    C, F, L, V = 24, config.ffn_dim, 2, 97
+    expert, router = 3 * C * F, 5 * C
+    assert parameters_by_component(config)["feed_forward"] == L * (6 * expert + router)
+    assert count_parameters(config) - count_active_parameters(config) == L * 3 * expert
+    assert flops(config).forward_per_token_without_attention == 2 * (
+        L * (4 * C * C + 3 * expert + router) + C * V
+    )
+    dense = tiny_config()
+    assert count_active_parameters(dense) == count_parameters(dense)
 
 
 def test_components_add_up_and_a_tied_head_is_none():

@@ -3,6 +3,7 @@
 import json
 import math
 import os
+from pathlib import Path
 
 import pytest
 import torch
@@ -240,6 +241,28 @@ class TestOutput:
             assert (result.status, result.out) == (1, "")
             assert message in result.err
             assert "random" not in result.err
+
+    def test_a_file_that_exists_stays_whole_when_writing_fails(
+        self, cli, tiny_config_file, tmp_path, monkeypatch
+    ):
+        target = tmp_path / "out.txt"
+        target.write_text("old")
+        real = Path.write_bytes
+
+        def full(path: Path, data: bytes) -> None:
+            real(path, data[:3])
+            raise OSError(28, "No space left on device")
+
+        with monkeypatch.context() as patch:
+            patch.setattr(Path, "write_bytes", full)
+            result = cli("generate", "Hi", "-c", tiny_config_file, "-n", 3, "-o", target)
+        assert result.status == 1
+        assert "No space left on device" in result.err
+        assert target.read_text() == "old"
+        assert list(tmp_path.iterdir()) == [target]
+        before = target.stat().st_ino
+        assert cli("generate", "Hi", "-c", tiny_config_file, "-n", 3, "-o", target).status == 0
+        assert target.stat().st_ino != before  # a new file took its place
 
     def test_quiet_silences_notes_and_not_what_was_asked_for(self, cli, tiny_config_file):
         arguments = ("generate", "Hi", "-c", tiny_config_file, "-n", 3)

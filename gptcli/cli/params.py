@@ -5,10 +5,12 @@ from typing import Annotated, Any
 import typer
 
 from gptcli.cli import options
+from gptcli.cli.compare_ffn import compare_ffn_records, compare_ffn_table
 from gptcli.cli.files import check_writable
 from gptcli.cli.render import Answer, table, to_json
 from gptcli.config import ModelConfig
 from gptcli.cost import (
+    count_active_parameters,
     count_parameters,
     flops,
     kv_bytes_per_token,
@@ -27,6 +29,14 @@ def params(
     all_: Annotated[
         bool, typer.Option("--all", help="Compare all presets in one table.", rich_help_panel=options.MODEL)
     ] = False,
+    compare_ffn: Annotated[
+        bool,
+        typer.Option(
+            "--compare-ffn",
+            help="Compare every kind of feed-forward at this model's width.",
+            rich_help_panel=options.MODEL,
+        ),
+    ] = False,
     json: options.Json = False,
     output: options.Output = None,
     quiet: options.Quiet = False,  # noqa: ARG001 - every command takes it; this one has no notes
@@ -39,15 +49,20 @@ def params(
 
     gptcli params --all
 
+    gptcli params --compare-ffn
+
     gptcli params --config my.yaml --set n_layers=24 --json
     """
-    if all_ and (preset or config):
-        raise UsageError("--all shows every preset; leave --preset and --config out")
+    if all_ and (preset or config or compare_ffn):
+        raise UsageError("--all shows every preset; leave --preset, --config and --compare-ffn out")
     check_writable(output)
     answer = Answer(output)
     if all_:
         models = [resolve_options(name, None, set_ or []) for name in preset_names()]
         answer.write(to_json([count(model) for model in models]) + "\n" if json else comparison(models))
+    elif compare_ffn:
+        width = resolve_options(preset, config, set_ or []).config
+        answer.write(to_json(compare_ffn_records(width)) + "\n" if json else compare_ffn_table(width))
     else:
         model = resolve_options(preset, config, set_ or [])
         answer.write(to_json(count(model)) + "\n" if json else overview(model))
@@ -65,6 +80,7 @@ def count(model: ResolvedConfig) -> dict[str, Any]:
         "config_origin": dict(model.origin),
         "parameters": {
             "total": count_parameters(config),
+            "active_per_token": count_active_parameters(config),
             **parameter_variants(config),
             **parameters_by_component(config),
         },
@@ -90,9 +106,11 @@ def overview(model: ResolvedConfig) -> str:
         for name, n in parameters_by_component(config).items()
         for is_tied in [name == "output_head" and config.tie_embeddings]
     ]
-    parts = table(
-        ("component", "parameters", "share"), [*components, ("total", f"{total:,}", "100.0%")], numbers=(1, 2)
-    )
+    components.append(("total", f"{total:,}", "100.0%"))
+    if config.is_moe:
+        active = facts["parameters"]["active_per_token"]
+        components.append(("active per token", f"{active:,}", f"{active / total:.1%}"))
+    parts = table(("component", "parameters", "share"), components, numbers=(1, 2))
     variants = facts["parameters"]
     counts = table(
         ("counted as", "with qkv bias", "without qkv bias"),
@@ -167,9 +185,17 @@ def title(model: ResolvedConfig) -> str:
 def sizes(config: ModelConfig) -> str:
     """The sizes of a model in one line."""
     return (
-        f"{config.n_layers} layers, width {config.emb_dim}, {config.n_heads} heads, feed-forward"
-        f" {config.ffn_dim}, context {config.context_length}, vocabulary {config.vocab_size}"
+        f"{config.n_layers} layers, width {config.emb_dim}, {config.n_heads} heads, {_feed_forward(config)},"
+        f" context {config.context_length}, vocabulary {config.vocab_size}"
     )
+
+
+def _feed_forward(config: ModelConfig) -> str:
+    if not config.is_moe:
+        return f"feed-forward {config.feed_forward} {config.ffn_dim}"
+    shared = f" and {config.n_shared_experts} shared" if config.n_shared_experts else ""
+    experts = f"{config.n_experts} experts {config.expert_feed_forward} {config.ffn_dim}"
+    return f"{experts}{shared}, {config.n_experts_per_token} per token"
 
 
 def _gigabytes(n: int) -> str:

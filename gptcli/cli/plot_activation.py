@@ -1,18 +1,27 @@
 """`gptcli plot-activation`: the activation functions, drawn."""
 
+import csv as csv_module
+import io
+import math
 import shutil
-from typing import Annotated, get_args
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from gptcli.cli import options
 from gptcli.cli.files import check_writable, write_atomically
-from gptcli.cli.render import Answer, to_json
-from gptcli.config import Activation, nearest
+from gptcli.cli.render import Answer, Notes, to_json
+from gptcli.config import ACTIVATION_ALIASES, GATES, Activation, nearest
 from gptcli.errors import UsageError
 
-NAMES: tuple[str, ...] = get_args(Activation)
+if TYPE_CHECKING:
+    from gptcli.plots import Curve
+
+NAMES: tuple[str, ...] = (*get_args(Activation), *GATES)
 FORMATS = ("png", "svg", "pdf")
+MOST_POINTS = 1_000_000
 
 
 def plot_activation(
@@ -22,43 +31,120 @@ def plot_activation(
             metavar="NAME", help=f"Of {', '.join(NAMES)}; default: gelu_tanh relu.", show_default=False
         ),
     ] = None,
+    derivative: Annotated[bool, typer.Option("--derivative", help="Draw the derivatives.")] = False,
+    difference: Annotated[
+        bool,
+        typer.Option("--difference", help="Of two names: the first minus the second, and the largest gap."),
+    ] = False,
+    range_: Annotated[
+        str, typer.Option("--range", metavar="LOW:HIGH", help="Where x begins and ends.")
+    ] = "-3:3",
+    points: Annotated[int, typer.Option("--points", metavar="N", help="How many points.")] = 100,
     output: options.Output = None,
     json: options.Json = False,
-    quiet: options.Quiet = False,  # noqa: ARG001 - every command takes it; this one has no notes
+    csv: Annotated[
+        bool, typer.Option("--csv", help="A line a point: x and each function.", rich_help_panel=options.OUT)
+    ] = False,
+    quiet: options.Quiet = False,
 ) -> None:
     """Draw activation functions: in the terminal, or with --output as .png, .svg or .pdf.
 
-    Without names it is the tutorial's figure: GELU, in the tanh form of GPT-2, beside ReLU.
+    Without names it is the tutorial's figure: GELU, in the tanh form of GPT-2, beside ReLU. Gated
+    feed-forwards (glu, swiglu …) are drawn as functions of one number, both branches x.
 
     [bold]Examples[/bold]
 
     gptcli plot-activation
 
-    gptcli plot-activation gelu gelu_tanh --output gelu.svg
+    gptcli plot-activation relu gelu silu --derivative --output derivatives.png
+
+    gptcli plot-activation gelu_tanh gelu --difference
+
+    gptcli plot-activation swiglu geglu --range=-6:6 --csv
     """
     chosen = [_known(name) for name in names or ("gelu_tanh", "relu")]
-    ending = output.suffix.lower().lstrip(".") if output else ""
-    if output and not json and ending not in FORMATS:
-        raise UsageError(f"--output {output}: expected a name ending in .png, .svg or .pdf")
+    low, high = _range(range_)
+    ending = _ending(output, is_text=json or csv)
+    if not 2 <= points <= MOST_POINTS:
+        raise UsageError(f"--points {points}: expected 2 to {MOST_POINTS:,}")
+    if json and csv:
+        raise UsageError("--json and --csv are two forms of one answer; give one of them")
+    if difference and (len(chosen) != 2 or derivative):
+        raise UsageError(f"--difference takes two names and no --derivative, got {' '.join(chosen)}")
     check_writable(output)
 
-    from gptcli.plots import figure_bytes, sample, terminal_plot
+    from gptcli import plots
 
-    curves = sample(chosen)
-    if output and not json:
-        write_atomically(output, figure_bytes(curves, ending))
+    title = "{} activation function"
+    gap = None
+    if difference:
+        curve, gap, at = plots.difference(chosen[0], chosen[1], low, high, points)
+        curves, title = [curve], f"{{}}: at most {gap:.3g}, at x = {at:.3f}"
+    else:
+        curves = plots.sample(chosen, low, high, points, derivative=derivative)
+    if not names:  # the tutorial has one GELU and calls it so
+        curves = [replace(curve, label=curve.label.removesuffix(" (tanh)")) for curve in curves]
+    if derivative:
+        title = "{} derivative"
+    if ending:
+        assert output is not None
+        write_atomically(output, plots.figure_bytes(curves, title, ending, panels=not names))
         return
     answer = Answer(output)
     if json:
-        functions = {curve.name: curve.y.tolist() for curve in curves}
-        answer.write(to_json({"x": curves[0].x.tolist(), "y": functions}) + "\n")
+        answer.write(_as_json(curves) + "\n")
+    elif csv:
+        answer.write(_as_csv(curves))
     else:
-        answer.write(terminal_plot(curves, shutil.get_terminal_size().columns))
+        answer.write(plots.terminal_plot(curves, title, shutil.get_terminal_size().columns))
     answer.close()
+    if gap is not None and (json or csv):
+        Notes(quiet).note(title.format(curves[0].label))
+
+
+def _as_json(curves: "list[Curve]") -> str:
+    minima = {curve.name: {"x": curve.lowest[0], "y": curve.lowest[1]} for curve in curves if curve.lowest}
+    return to_json(
+        {
+            "x": curves[0].x.tolist(),
+            "y": {curve.name: curve.y.tolist() for curve in curves},
+            "zero_slope": minima,
+        }
+    )
+
+
+def _as_csv(curves: "list[Curve]") -> str:
+    text = io.StringIO()
+    writer = csv_module.writer(text, lineterminator="\n")
+    writer.writerow(["x", *(curve.name for curve in curves)])
+    writer.writerows(zip(curves[0].x.tolist(), *(curve.y.tolist() for curve in curves), strict=True))
+    return text.getvalue()
 
 
 def _known(name: str) -> str:
     lower = name.lower()
+    lower = ACTIVATION_ALIASES.get(lower, lower)
     if lower not in NAMES:
         raise UsageError(f"no activation {name!r}{nearest(lower, NAMES)}; there are: {', '.join(NAMES)}")
     return lower
+
+
+def _range(text: str) -> tuple[float, float]:
+    try:
+        low, high = map(float, text.split(":"))
+        is_range = low < high and math.isfinite(high - low)
+    except ValueError:
+        is_range = False
+    if not is_range:
+        raise UsageError(f"--range {text!r}: expected LOW:HIGH, such as --range=-3:3")
+    return low, high
+
+
+def _ending(output: Path | None, *, is_text: bool) -> str | None:
+    """The picture's format by the ending of its name; none where text is asked for."""
+    if output is None or is_text:
+        return None
+    ending = output.suffix.lower().lstrip(".")
+    if ending not in FORMATS:
+        raise UsageError(f"--output {output}: expected a name ending in .png, .svg or .pdf")
+    return ending

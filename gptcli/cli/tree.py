@@ -16,11 +16,15 @@ KINDS = {
     "tok_emb": "Embedding",
     "pos_emb": "Embedding",
     "att": "MultiHeadAttention",
-    "ff": "FeedForward",
+    "layers": "Sequential",
+    **dict.fromkeys(("fc1", "fc2", "fc3", "shared"), "ModuleList"),
+    "activation": "Swish",
     "norm1": "LayerNorm",
     "norm2": "LayerNorm",
     "final_norm": "LayerNorm",
 }
+
+FEED_FORWARDS = {False: "FeedForward", True: "GatedFeedForward"}
 
 
 @dataclass
@@ -32,9 +36,12 @@ class Node:
     shape: Shape | None = None
     note: str = ""
     parts: list["Node"] = field(default_factory=list)
+    folded_count: int | None = None
 
     @property
     def count(self) -> int:
+        if self.folded_count is not None:
+            return self.folded_count
         return prod(self.shape) if self.shape is not None else sum(part.count for part in self.parts)
 
 
@@ -54,7 +61,11 @@ def as_text(model: ResolvedConfig) -> str:
     """The tree for people; the blocks are all alike, so one stands for all."""
     config = model.config
     outer = _modules(outer_shapes(config))
-    block = Node("trf_blocks.0", "TransformerBlock", parts=_modules(block_shapes(config)))
+    block = _fold(Node("trf_blocks.0", "TransformerBlock", parts=_modules(block_shapes(config))))
+    feed_forward = next(node for node in block.parts if node.name == "ff")
+    feed_forward.kind = "MixtureOfExperts" if config.is_moe else FEED_FORWARDS[config.is_gated]
+    for expert in next((node.parts for node in feed_forward.parts if node.name == "shared"), ()):
+        expert.kind = FEED_FORWARDS[config.is_gated]
     if config.n_layers > 1:
         block.name += f" … {config.n_layers - 1}"
         block.note = f"× {config.n_layers} = {block.count * config.n_layers:,}"
@@ -66,6 +77,17 @@ def as_text(model: ResolvedConfig) -> str:
     rows = [("GPTModel", "", "", f"{count_parameters(config):,}", "")]
     rows += list(_rows(parts, ""))
     return f"{title(model)}\n\n" + table(("module", "kind", "shape", "parameters", ""), rows, numbers=(3,))
+
+
+def _fold(node: Node) -> Node:
+    """A module whose numbered parts are all alike, with one that stands for all."""
+    parts = [_fold(part) for part in node.parts]
+    if node.kind == "ModuleList" and len(parts) > 1:
+        first = parts[0]
+        first.note = f"× {len(parts)} = {node.count:,}"
+        first.name += f" … {len(parts) - 1}"
+        parts = [first]
+    return Node(node.name, node.kind, node.shape, node.note, parts, node.count)
 
 
 def _modules(shapes: Mapping[str, Shape]) -> list[Node]:

@@ -5,6 +5,7 @@ The shapes at the margin, here and in every other file, use one legend:
     B  batch                 H  attention heads         F  ffn_dim
     T  new tokens            D  width of one head       V  vocabulary
     S  cached + new tokens   C  emb_dim                 L  layers
+    E  experts               K  experts per token
 
 Class and attribute names are those of the from-scratch tutorial, so that its state dict loads by name.
 """
@@ -15,7 +16,7 @@ from torch import Tensor, nn
 from gptcli.config import ModelConfig
 from gptcli.model.attention import MultiHeadAttention, causal_mask
 from gptcli.model.cache import KVCache
-from gptcli.model.feedforward import FeedForward
+from gptcli.model.moe import build_feed_forward
 from gptcli.model.norm import LayerNorm
 
 
@@ -28,7 +29,7 @@ class TransformerBlock(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         self.att = MultiHeadAttention(config)
-        self.ff = FeedForward(config)
+        self.ff = build_feed_forward(config)
         self.norm1 = LayerNorm(config)
         self.norm2 = LayerNorm(config)
         self.drop_shortcut = nn.Dropout(config.drop_rate)

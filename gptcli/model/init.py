@@ -1,16 +1,19 @@
 """Ways to come by a model: random weights from a seed, or none at all, to be filled by a loader."""
 
 import math
+import re
 
 import torch
 from torch import nn
 
 from gptcli.config import ModelConfig
+from gptcli.model.activations import Swish
 from gptcli.model.gpt import GPTModel
+from gptcli.model.norm import LayerNorm
 
 # Radford et al. 2018 and 2019: weights N(0, 0.02), residual projections scaled by 1/√(2L), biases zero.
 GPT2_INIT_STD = 0.02
-RESIDUAL_PROJECTIONS = ("att.out_proj", "ff.layers.2")
+RESIDUAL_PROJECTION = re.compile(r"\.(out_proj|layers\.2|down_proj|fc3\.\d+)$")
 
 
 def empty_model(config: ModelConfig) -> GPTModel:
@@ -43,10 +46,12 @@ def init_like_gpt2(model: GPTModel) -> None:
         if isinstance(module, (nn.Linear, nn.Embedding)):
             if module is model.out_head and model.config.tie_embeddings:
                 continue  # drawn as the embedding
-            std = residual_std if name.endswith(RESIDUAL_PROJECTIONS) else GPT2_INIT_STD
+            std = residual_std if RESIDUAL_PROJECTION.search(name) else GPT2_INIT_STD
             nn.init.normal_(module.weight, std=std)
             if isinstance(module, nn.Linear) and module.bias is not None:
                 nn.init.zeros_(module.bias)
-        elif hasattr(module, "scale") and hasattr(module, "shift"):
+        elif isinstance(module, LayerNorm):
             nn.init.ones_(module.scale)
             nn.init.zeros_(module.shift)
+        elif isinstance(module, Swish) and isinstance(module.beta, nn.Parameter):
+            nn.init.constant_(module.beta, module.initial_beta)

@@ -96,6 +96,10 @@ def train(
     clip_norm: Annotated[
         float, typer.Option(metavar="X", help="Largest norm of the gradient.", min=0, rich_help_panel=RECIPE)
     ] = 1.0,
+    balance_weight: Annotated[
+        float,
+        typer.Option(metavar="X", help="Of the experts' load balance.", min=0, rich_help_panel=RECIPE),
+    ] = 0.01,
     autocast: Annotated[
         Literal["auto", "on", "off"],
         typer.Option(
@@ -156,6 +160,7 @@ def train(
         warmup_steps=warmup_steps,
         weight_decay=weight_decay,
         clip_norm=clip_norm,
+        balance_weight=balance_weight,
         seed=seed,
         autocast=bfloat16_pays(place) if autocast == "auto" else autocast == "on",
     )

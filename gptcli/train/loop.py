@@ -11,6 +11,8 @@ from torch.utils.data import DataLoader
 
 from gptcli.data import EndlessBatches, GPTDatasetV1
 from gptcli.errors import NumericsError
+from gptcli.model.gpt import GPTModel
+from gptcli.model.moe import load_balancing_loss, router_scores
 from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import Settings
 
@@ -27,7 +29,7 @@ class Step:
 
 
 def training_steps(
-    model: nn.Module, optimizers: Optimizers, dataset: GPTDatasetV1, settings: Settings, done: int = 0
+    model: GPTModel, optimizers: Optimizers, dataset: GPTDatasetV1, settings: Settings, done: int = 0
 ) -> Iterator[Step]:
     """Train on, from `done` steps to `settings.steps`; the model is updated in place.
 
@@ -52,11 +54,21 @@ def training_steps(
         yield Step(number + 1, loss, float(norm), factor, time.perf_counter() - start)
 
 
-def _accumulate(model: nn.Module, batch: Sequence[Tensor], settings: Settings, device: torch.device) -> float:
-    """Add one batch's gradients; the batch is inputs and targets, [B, T] each. Returns its loss."""
+def _accumulate(model: GPTModel, batch: Sequence[Tensor], settings: Settings, device: torch.device) -> float:
+    """Add one batch's gradients; the batch is inputs and targets, [B, T] each. Returns its loss.
+
+    A mixture of experts learns to spread its tokens as well: `balance_weight` times the sum of its layers'
+    balance losses is added (Fedus et al. 2021, equation 4; α = 0.01 there).
+    """
     inputs, targets = (part.to(device) for part in batch)
-    with torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.autocast):
+    with (
+        torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.autocast),
+        router_scores(model) as scores,
+    ):
         logits = model(inputs)  # [B, T, V]
     loss = F.cross_entropy(logits.float().flatten(0, 1), targets.flatten())
-    torch.autograd.backward(loss / settings.accumulate)
+    total = loss
+    for layer in scores:
+        total = total + settings.balance_weight * load_balancing_loss(layer, model.config.n_experts_per_token)
+    torch.autograd.backward(total / settings.accumulate)
     return loss.item()

@@ -23,6 +23,7 @@ class Settings:
     warmup_steps: int = 100
     weight_decay: float = 0.1
     clip_norm: float = 1.0
+    balance_weight: float = 0.01
     seed: int = 123
     autocast: bool = False
 

@@ -16,7 +16,10 @@ QKV = ("W_query", "W_key", "W_value")
 
 @dataclass(frozen=True)
 class Rule:
-    """One row: `source` in the file fills `target`; `{i}` is the block, `{qkv}` each of query, key, value."""
+    """One row: `source` in the file fills `target`.
+
+    `{i}` is the block, `{e}` the expert, `{qkv}` each of query, key and value.
+    """
 
     target: str
     source: str
@@ -42,6 +45,30 @@ class Layout:
     marks: tuple[str, ...]
 
 
+def _feed_forwards(ours: str, theirs: str) -> tuple[Rule, ...]:
+    """Gated feed-forwards and mixtures inside a block: matrices lie as nn.Linear has them, in every layout.
+
+    A gated layer by LLaMA's names, by those of its first code (w1, w3, w2), and by the tutorial's. A mixture
+    by the tutorial's, and each expert by LLaMA's. What is saved is written by the first name of each.
+    """
+    names = {"gate_proj": ("gate_proj", "w1", "fc1"), "up_proj": ("up_proj", "w3", "fc2")}
+    names |= {"down_proj": ("down_proj", "w2", "fc3")}
+    numbered = {"gate_proj": "fc1.{e}", "up_proj": "fc2.{e}", "down_proj": "fc3.{e}"}
+    pairs = [(name, alias) for name, aliases in names.items() for alias in aliases]
+    pairs += [(target, target) for target in numbered.values()]
+    pairs += [
+        (numbered[n], f"experts.{{e}}.{alias}") for n, aliases in names.items() for alias in aliases[:2]
+    ]
+    shared = (*names, "layers.0", "layers.2")
+    pairs += [(f"shared.{{e}}.{name}", f"shared.{{e}}.{name}") for name in shared]
+    rules = [Rule(f"{ours}gate.weight", f"{theirs}gate.weight")]
+    rules += [
+        Rule(f"{ours}{a}.{kind}", f"{theirs}{b}.{kind}") for a, b in pairs for kind in ("weight", "bias")
+    ]
+    betas = ("layers.1.beta", "activation.beta")
+    return (*rules, *(Rule(f"{ours}{name}", f"{theirs}{name}") for name in betas))
+
+
 WRAPPERS = ("module.", "_orig_mod.")  # torch's DataParallel and compile put these before every name
 
 HUGGINGFACE = Layout(
@@ -63,6 +90,7 @@ HUGGINGFACE = Layout(
         Rule("trf_blocks.{i}.ff.layers.0.bias", "h.{i}.mlp.c_fc.bias"),
         Rule("trf_blocks.{i}.ff.layers.2.weight", "h.{i}.mlp.c_proj.weight", "transpose"),
         Rule("trf_blocks.{i}.ff.layers.2.bias", "h.{i}.mlp.c_proj.bias"),
+        *_feed_forwards("trf_blocks.{i}.ff.", "h.{i}.mlp."),
         Rule("final_norm.scale", "ln_f.weight"),
         Rule("final_norm.shift", "ln_f.bias"),
         Rule("out_head.weight", "lm_head.weight"),
@@ -89,6 +117,7 @@ TUTORIAL = Layout(
     WRAPPERS,
     (
         *(Rule(name, name) for name in _TUTORIAL_NAMES),
+        *_feed_forwards("trf_blocks.{i}.ff.", "trf_blocks.{i}.ff."),
         Rule("", "trf_blocks.{i}.att.mask", "ignore"),
     ),
     ("tok_emb.weight", "pos_emb.weight", "trf_blocks.0.att.W_query.weight"),

@@ -14,7 +14,8 @@ from gptcli.config_files import read_config_file
 from gptcli.errors import ConfigError, WeightsError
 from gptcli.hf_config import from_huggingface, is_huggingface
 from gptcli.presets import Layer, ResolvedConfig, resolve
-from gptcli.weights.facts import SIZE_KEYS, claims_of, facts_of, fitting_preset
+from gptcli.weights.facts import PRESENCE_KEYS, SIZE_KEYS, facts_of, fitting_preset, said_by
+from gptcli.weights.feed_forward import settle_feed_forward
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
 from gptcli.weights.recognise import Recognised, recognise
@@ -24,9 +25,6 @@ from gptcli.weights.recognise import Recognised, recognise
 # if different  ... unless its numbers are those of the embedding
 # unused        config.json ties the head, so the file's own is not used
 Head = Literal["embedding", "own", "if different", "unused"]
-
-# Keys that the file's tensors settle by being there, and what to call them.
-FILE_DECIDES = {"qkv_bias": "qkv bias", "ffn_bias": "ffn bias", "tie_embeddings": "tied head"}
 
 # Weights keep no drop rate, and only training asks for one.
 NO_DROPOUT = Layer("default", "", {"drop_rate": 0.0})
@@ -84,11 +82,12 @@ def plan_checkpoint(recognised: Recognised, layers: Sequence[Layer]) -> LoadPlan
     elif head == "embedding" and "tie_embeddings" not in beside.values:
         notes.append("the file has no head of its own: the token embedding serves as head")
     notes += _check_layers(recognised, layers, facts, beside)
-    heads, head_note = _n_heads(recognised, layers, facts, beside)
-    notes += head_note
+    heads, more_notes = _n_heads(recognised, layers, facts, beside)
+    feed_forward, still_more = settle_feed_forward(recognised, layers, beside)
+    notes += more_notes + still_more
     presets = [layer for layer in layers if layer.origin == "preset"]
     stronger = [layer for layer in layers if layer.origin != "preset"]
-    told = Layer("weights", str(recognised.checkpoint.path), facts | heads)
+    told = Layer("weights", str(recognised.checkpoint.path), facts | heads | feed_forward)
     try:
         resolved = resolve([NO_DROPOUT, *presets, beside, *stronger, told])
     except ConfigError as error:
@@ -110,15 +109,14 @@ def _config_beside(checkpoint: Checkpoint) -> Layer:
 
 
 def _check_config_beside(beside: Layer, facts: Mapping[str, Any]) -> None:
-    claims = claims_of(beside)
-    wrong = [key for key in SIZE_KEYS if key in claims and key in facts and claims[key] != facts[key]]
-    # A bias that the file has too much is used, and noted; one that it lacks is never made up or left out.
-    claims |= {key: True for key in ("qkv_bias", "ffn_bias") if beside.values.get(key) is True}
-    wrong += [key for key in ("qkv_bias", "ffn_bias") if claims.get(key) and not facts[key]]
+    said = beside.values
+    wrong = [key for key in SIZE_KEYS if key in said and key in facts and said[key] != facts[key]]
+    # What the file has too much is used, and noted; what it lacks is never made up or left out.
+    wrong += [key for key in PRESENCE_KEYS if said.get(key) is True and not facts[key]]
     if wrong:
-        said = ", ".join(f"{key} {claims[key]}" for key in wrong)
+        claimed = ", ".join(f"{key} {said[key]}" for key in wrong)
         held = ", ".join(f"{key} {facts[key]}" for key in wrong)
-        raise WeightsError(f"{beside.name} says {said}, and the tensors beside it have {held}")
+        raise WeightsError(f"{beside.name} says {claimed}, and the tensors beside it have {held}")
 
 
 def _decide_head(recognised: Recognised, beside: Layer) -> tuple[Head, bool]:
@@ -148,12 +146,12 @@ def _check_layers(
         known["n_heads"] = beside.values["n_heads"]
     from_file: dict[str, list[str]] = {}
     for layer in (beside, *layers):
-        claims = claims_of(layer)
-        wrong = [key for key in claims if key in known and claims[key] != known[key]]
-        if wrong:
-            raise WeightsError(_clash(path, layer, {key: (claims[key], known[key]) for key in wrong}, facts))
-        for key, thing in FILE_DECIDES.items():
-            asked = _asked(layer, key)
+        said = said_by(layer)
+        sizes = [key for key in (*SIZE_KEYS, "n_heads") if key in said and key in known]
+        if wrong := {key: (said[key], known[key]) for key in sizes if said[key] != known[key]}:
+            raise WeightsError(_clash(path, layer, wrong, facts))
+        for key, thing in (PRESENCE_KEYS | {"tie_embeddings": "tied head"}).items():
+            asked = said.get(key)
             if asked is None or asked == facts[key]:
                 continue
             if layer.origin == "flag":
@@ -162,18 +160,11 @@ def _check_layers(
                     f" {str(facts[key]).lower()}; leave the option out, the file decides"
                 )
             from_file.setdefault(layer.name, []).append(thing if facts[key] else f"no {thing}")
-    if not from_file:
-        return []
     return [
-        f"{' and '.join(things)} {'come' if len(things) > 1 else 'comes'} from the weights file, not from {name}"
+        f"{' and '.join(things)} {'come' if len(things) > 1 else 'comes'} from the weights file,"
+        f" not from {name}"
         for name, things in from_file.items()
     ]
-
-
-def _asked(layer: Layer, key: str) -> Any:
-    """What a layer says of a key; a whole config (one with sizes) means the default where it says nothing."""
-    default = ModelConfig.model_fields[key].default if "emb_dim" in layer.values else None
-    return layer.values.get(key, None if layer.origin == "flag" else default)
 
 
 def _clash(path: Path, layer: Layer, wrong: Mapping[str, tuple[Any, Any]], facts: Mapping[str, Any]) -> str:

@@ -9,7 +9,7 @@ from gptcli.shapes import Shape
 from gptcli.weights.header import Checkpoint, TensorInfo
 from gptcli.weights.layouts import LAYOUTS, Layout, Rule
 
-_BLOCK_INDEX = re.compile(r"\.(0|[1-9]\d{0,5})\.")
+_NUMBER = r"(?<=\.)(0|[1-9]\d{0,5})(?=\.)"
 
 
 @dataclass(frozen=True)
@@ -20,11 +20,14 @@ class Match:
     tensor: TensorInfo
     rule: Rule
     block: int | None
+    expert: int | None
 
     @property
     def targets(self) -> tuple[str, ...]:
         """Full names of our parameters that it fills."""
-        return tuple(target.replace("{i}", str(self.block)) for target in self.rule.targets)
+        return tuple(
+            t.replace("{i}", str(self.block)).replace("{e}", str(self.expert)) for t in self.rule.targets
+        )
 
     def target_shape(self) -> Shape:
         """The shape that each target would get from it."""
@@ -83,11 +86,19 @@ def _match(checkpoint: Checkpoint, layout: Layout, bare: Mapping[str, str]) -> R
     for name, tensor in checkpoint.tensors.items():
         if (twin := seen.setdefault(bare[name], name)) != name:
             raise WeightsError(f"{checkpoint.path}: {twin!r} and {name!r} are the same tensor of the model")
-        index = _BLOCK_INDEX.search(bare[name])
-        template = _BLOCK_INDEX.sub(".{i}.", bare[name], count=1)
-        rule = rules.get(template)
+        rule, numbers = _find(rules, bare[name])
         if rule is None:
             unexpected.append(name)
         else:
-            matches.append(Match(name, tensor, rule, int(index[1]) if index else None))
+            matches.append(Match(name, tensor, rule, *numbers))
     return Recognised(checkpoint, layout, tuple(matches), tuple(unexpected))
+
+
+def _find(rules: Mapping[str, Rule], name: str) -> tuple[Rule | None, tuple[int | None, int | None]]:
+    """The rule of a name, and the numbers in it: the block's and, where the rule has one, the expert's."""
+    numbers = [int(number) for number in re.findall(_NUMBER, name)]
+    block, expert, *_ = (*numbers, None, None)
+    template = re.sub(_NUMBER, "{i}", name, count=1)
+    if template in rules:
+        return rules[template], (block, None)
+    return rules.get(re.sub(_NUMBER, "{e}", template, count=1)), (block, expert)

@@ -1,5 +1,6 @@
 """The load report: every tensor of the file and every parameter of the model, and how they meet."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -102,13 +103,16 @@ def _shape_fault(match: Match, wanted: Shape) -> str:
 
 def _source_name(plan: LoadPlan, target: str) -> str:
     """The name that a parameter has in this file's layout."""
+    numbers = re.findall(r"(?<=\.)\d+(?=\.)", target)
     for rule in plan.recognised.layout.rules:
         for template in rule.targets:
-            head, index, tail = template.partition("{i}")
-            if not index:
-                if target == template:
-                    return rule.source
-            elif target.startswith(head) and target.endswith(tail):
-                block = target[len(head) : len(target) - len(tail)]
-                return rule.source.replace("{i}", block)
+            places = dict(zip(re.findall(r"\{[ie]\}", template), numbers, strict=False))
+            if _fill(template, places) == target:
+                return _fill(rule.source, places)
     raise AssertionError(f"no rule fills {target}")
+
+
+def _fill(template: str, places: dict[str, str]) -> str:
+    for place, number in places.items():
+        template = template.replace(place, number)
+    return template

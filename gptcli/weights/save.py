@@ -1,6 +1,7 @@
 """Writes a model as a folder that both we and, for GPT-2's shape, `transformers` load: weights and config."""
 
 import json
+from itertools import product
 from pathlib import Path
 
 import torch
@@ -37,15 +38,18 @@ def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32
 def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) -> dict[str, Tensor]:
     """Our parameters under the names and in the forms of a layout: its table, read backwards."""
     laid: dict[str, Tensor] = {}
+    written: set[str] = set()
     for rule in layout.rules:
-        for block in range(config.n_layers) if "{i}" in rule.source else (0,):
-            targets = [target.replace("{i}", str(block)) for target in rule.targets]
-            if targets and all(target in parameters for target in targets):
-                name = rule.source.replace("{i}", str(block))
+        for i, e in product(range(config.n_layers), range(max(config.n_experts, config.n_shared_experts))):
+            targets = [target.replace("{i}", str(i)).replace("{e}", str(e)) for target in rule.targets]
+            # A parameter has several names in some layouts: the first one is written.
+            if targets and all(target in parameters and target not in written for target in targets):
+                name = rule.source.replace("{i}", str(i)).replace("{e}", str(e))
                 laid[name] = _join(rule, [parameters[target] for target in targets])
+                written.update(targets)
     return laid
 
 
 def _join(rule: Rule, tensors: list[Tensor]) -> Tensor:
     turned = [t.t() if t.ndim == 2 and rule.how in ("transpose", "split") else t for t in tensors]
-    return torch.cat(turned, dim=-1).contiguous()
+    return (torch.cat(turned, dim=-1) if len(turned) > 1 else turned[0]).contiguous()

@@ -1,0 +1,109 @@
+"""A mixture of experts: a router sends each token to a few of many feed-forwards."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+from torch import Tensor, nn
+
+from gptcli.config import ModelConfig
+from gptcli.model.activations import build_activation
+from gptcli.model.feedforward import FeedForward, GatedFeedForward
+
+
+class MixtureOfExperts(nn.Module):
+    """Σ over the K chosen experts of weight · expert(x), plus the shared experts on every token.
+
+    The weights are the softmax over the chosen experts' scores, in float32; with one expert a token, its
+    softmax over all experts (over itself alone it would be 1, and the router would learn nothing).
+    Sources: Shazeer et al. 2017; Fedus et al. 2021 (Switch), equation 2; Jiang et al. 2024 (Mixtral),
+    section 2.1; shared experts: Dai et al. 2024 (DeepSeekMoE). Names are the tutorial's: fc1 through the
+    activation, of a gated kind times fc2, then fc3.
+
+    How many tokens an expert gets depends on the data, so the host must know before it launches the work: a
+    CUDA graph cannot capture it.
+    """
+
+    def __init__(self, config: ModelConfig) -> None:
+        super().__init__()
+        C, F, E, bias = config.emb_dim, config.ffn_dim, config.n_experts, config.ffn_bias
+        self.n_per_token = config.n_experts_per_token
+        self.is_gated = config.is_gated
+        self.gate = nn.Linear(C, E, bias=False)
+        self.fc1 = nn.ModuleList(nn.Linear(C, F, bias=bias) for _ in range(E))
+        self.fc2 = nn.ModuleList(nn.Linear(C, F, bias=bias) for _ in range(E if self.is_gated else 0))
+        self.fc3 = nn.ModuleList(nn.Linear(F, C, bias=bias) for _ in range(E))
+        self.activation = build_activation(config)
+        self.drop = nn.Dropout(config.ffn_drop_rate)
+        # One β a layer is learned: the shared experts' stays what it was.
+        own = config.model_copy(update={"swish_learn_beta": False})
+        kind = GatedFeedForward if self.is_gated else FeedForward
+        self.shared = nn.ModuleList(kind(own) for _ in range(config.n_shared_experts))
+
+    def forward(self, x: Tensor) -> Tensor:  # [B, T, C]
+        """[B, T, C] → [B, T, C]; each token is computed by its own experts alone."""
+        tokens = x.flatten(0, 1)  # [N, C], N = B·T
+        weights, chosen = self.route(self.gate(tokens))  # [N, K] each
+        y = torch.zeros_like(tokens)  # [N, C]
+        # Sorted by expert, the N·K assignments of one expert lie side by side.
+        order = chosen.flatten().argsort(stable=True)  # [N·K]
+        counts = torch.bincount(chosen.flatten(), minlength=len(self.fc1)).tolist()
+        for expert, assignments in enumerate(torch.split(order, counts)):
+            if len(assignments):
+                rows = assignments // self.n_per_token  # [n], the tokens of this expert
+                weight = weights.flatten()[assignments].unsqueeze(-1)  # [n, 1]
+                y.index_add_(0, rows, (weight * self._expert(expert, tokens[rows])).to(y.dtype))
+        for shared in self.shared:
+            y = y + shared(tokens)  # [N, C]
+        return y.view_as(x)  # [B, T, C]
+
+    def route(self, scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, E]
+        """Router scores [N, E] → weights (float32) and numbers of the chosen experts, both [N, K]."""
+        scores = scores.float()
+        best, chosen = scores.topk(self.n_per_token, dim=-1)  # [N, K] each
+        if self.n_per_token == 1:
+            return scores.softmax(-1).gather(-1, chosen), chosen
+        return best.softmax(-1), chosen
+
+    def _expert(self, e: int, x: Tensor) -> Tensor:  # [n, C]
+        hidden = self.activation(self.fc1[e](x))  # [n, F]
+        if self.is_gated:
+            hidden = hidden * self.fc2[e](x)  # [n, F]
+        y: Tensor = self.fc3[e](self.drop(hidden))  # [n, C]
+        return y
+
+
+def load_balancing_loss(scores: Tensor, n_per_token: int) -> Tensor:
+    """E · Σₑ fₑ·Pₑ of one layer's router scores [N, E]: 1 for an even load, E when one expert has it all.
+
+    fₑ is the share of assignments that go to expert e, Pₑ its mean probability. Source: Fedus et al. 2021,
+    "Switch Transformers", equations 4 to 6, without the factor α; for K experts a token as in Mixtral.
+    """
+    probabilities = scores.float().softmax(-1)  # [N, E]
+    chosen = scores.topk(n_per_token, dim=-1).indices  # [N, K]
+    assigned = torch.bincount(chosen.flatten(), minlength=scores.shape[-1]) / chosen.numel()  # [E]
+    return scores.shape[-1] * (assigned * probabilities.mean(0)).sum()
+
+
+@contextmanager
+def router_scores(model: nn.Module) -> Iterator[list[Tensor]]:
+    """Collect the router scores [N, E] of every mixture that runs inside the block, in order."""
+    collected: list[Tensor] = []
+
+    def keep(_router: nn.Module, _inputs: tuple[Tensor], scores: Tensor) -> None:
+        collected.append(scores)
+
+    mixtures = [module for module in model.modules() if isinstance(module, MixtureOfExperts)]
+    hooks = [mixture.gate.register_forward_hook(keep) for mixture in mixtures]
+    try:
+        yield collected
+    finally:
+        for hook in hooks:
+            hook.remove()
+
+
+def build_feed_forward(config: ModelConfig) -> nn.Module:
+    """The feed-forward that a config names; all take and give [B, T, C]."""
+    if config.is_moe:
+        return MixtureOfExperts(config)
+    return GatedFeedForward(config) if config.is_gated else FeedForward(config)
