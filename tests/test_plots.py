@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from gptcli.cli.plot_activation import NAMES
-from gptcli.plots import LABELS, difference, sample
+from gptcli.plots.activations import LABELS, difference, sample
 
 
 def test_the_tutorials_figure(cli, tmp_path, monkeypatch):

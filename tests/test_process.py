@@ -35,6 +35,17 @@ def test_importing_the_package_loads_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120)
 
 
+def test_generating_knows_nothing_of_explanations_training_or_pictures(tiny_config_file):
+    code = f"""
+import sys
+from gptcli.cli.app import run
+assert run(["generate", "Hi", "-n", "2", "-q", "-c", {str(tiny_config_file)!r}]) == 0
+others = ("gptcli.explain", "gptcli.train", "gptcli.data", "matplotlib", "plotille", "transformers")
+assert not [name for name in sys.modules if name.startswith(others)]
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
+
+
 def test_inspecting_a_file_loads_no_torch(tmp_path):
     folder = save_tutorial(scripted_model({1: 2}), tmp_path)
     code = f"""

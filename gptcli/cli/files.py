@@ -6,7 +6,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-from gptcli.errors import ResourceError
+from gptcli.errors import ResourceError, UsageError
+from gptcli.plots.figure import FORMATS
 
 
 def check_writable(path: Path | None) -> None:
@@ -20,6 +21,16 @@ def check_writable(path: Path | None) -> None:
         raise ResourceError(f"--output {path}: there is no folder {folder}")
     if not os.access(path if path.exists() else folder, os.W_OK):
         raise ResourceError(f"--output {path}: no permission to write there")
+
+
+def picture_format(path: Path | None) -> str | None:
+    """A picture's format by the ending of its name, None for no file; another ending is a `UsageError`."""
+    if path is None:
+        return None
+    ending = path.suffix.lower().lstrip(".")
+    if ending not in FORMATS:
+        raise UsageError(f"--output {path}: expected a name ending in .png, .svg or .pdf")
+    return ending
 
 
 def write_atomically(path: Path, data: bytes) -> None:

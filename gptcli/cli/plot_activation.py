@@ -5,22 +5,20 @@ import io
 import math
 import shutil
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.files import check_writable, write_atomically
+from gptcli.cli.files import check_writable, picture_format, write_atomically
 from gptcli.cli.render import Answer, Notes, to_json
 from gptcli.config import ACTIVATION_ALIASES, GATES, Activation, nearest
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
-    from gptcli.plots import Curve
+    from gptcli.plots.activations import Curve
 
 NAMES: tuple[str, ...] = (*get_args(Activation), *GATES)
-FORMATS = ("png", "svg", "pdf")
 MOST_POINTS = 1_000_000
 
 
@@ -64,7 +62,7 @@ def plot_activation(
     """
     chosen = [_known(name) for name in names or ("gelu_tanh", "relu")]
     low, high = _range(range_)
-    ending = _ending(output, is_text=json or csv)
+    ending = None if json or csv else picture_format(output)
     if not 2 <= points <= MOST_POINTS:
         raise UsageError(f"--points {points}: expected 2 to {MOST_POINTS:,}")
     if json and csv:
@@ -73,7 +71,7 @@ def plot_activation(
         raise UsageError(f"--difference takes two names and no --derivative, got {' '.join(chosen)}")
     check_writable(output)
 
-    from gptcli import plots
+    from gptcli.plots import activations as plots
 
     title = "{} activation function"
     gap = None
@@ -138,13 +136,3 @@ def _range(text: str) -> tuple[float, float]:
     if not is_range:
         raise UsageError(f"--range {text!r}: expected LOW:HIGH, such as --range=-3:3")
     return low, high
-
-
-def _ending(output: Path | None, *, is_text: bool) -> str | None:
-    """The picture's format by the ending of its name; none where text is asked for."""
-    if output is None or is_text:
-        return None
-    ending = output.suffix.lower().lstrip(".")
-    if ending not in FORMATS:
-        raise UsageError(f"--output {output}: expected a name ending in .png, .svg or .pdf")
-    return ending

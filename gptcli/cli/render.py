@@ -48,7 +48,7 @@ class Answer:
 
     def __init__(self, output: Path | None) -> None:
         self._output = output
-        self._kept: list[str] = []
+        self._kept: list[bytes] = []
         self._on_terminal = output is None and sys.stdout.isatty()
         self._at_line_start = True
 
@@ -58,13 +58,18 @@ class Answer:
             return
         self._at_line_start = text.endswith("\n")
         if self._output is not None:
-            self._kept.append(text)
+            self._kept.append(text.encode("utf-8", errors="replace"))
             return
         try:
             sys.stdout.write(visible(text) if self._on_terminal else text)
             sys.stdout.flush()
         except BrokenPipeError:
             raise ReaderGone from None
+
+    def write_bytes(self, data: bytes) -> None:
+        """Keep what is not text, a picture say, for the file."""
+        assert self._output is not None
+        self._kept.append(data)
 
     def end_line(self) -> None:
         """Begin a new line unless one has just begun."""
@@ -74,7 +79,7 @@ class Answer:
     def close(self) -> None:
         """Write the file, if it is one, all at once."""
         if self._output is not None:
-            write_atomically(self._output, "".join(self._kept).encode("utf-8", errors="replace"))
+            write_atomically(self._output, b"".join(self._kept))
 
 
 def to_json(value: Any, indent: str = "") -> str:

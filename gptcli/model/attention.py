@@ -39,9 +39,9 @@ class MultiHeadAttention(nn.Module):
     ) -> Tensor:  # [B, T, C]
         """[B, T, C] → [B, T, C]; with a cache the new tokens also see its S - T tokens of this `layer`."""
         B, T, C = x.shape
-        q = self._heads(self.W_query(x))  # [B, H, T, D]
-        k = self._heads(self.W_key(x))  # [B, H, T, D]
-        v = self._heads(self.W_value(x))  # [B, H, T, D]
+        q = self.split_heads(self.W_query(x))  # [B, H, T, D]
+        k = self.split_heads(self.W_key(x))  # [B, H, T, D]
+        v = self.split_heads(self.W_value(x))  # [B, H, T, D]
         if cache is not None:
             k, v = cache.append(layer, k, v)  # [B, H, S, D]
         dropout = self.drop_rate if self.training else 0.0
@@ -50,6 +50,7 @@ class MultiHeadAttention(nn.Module):
         projected: Tensor = self.out_proj(y)  # [B, T, C]
         return projected
 
-    def _heads(self, x: Tensor) -> Tensor:
+    def split_heads(self, x: Tensor) -> Tensor:  # [B, T, C]
+        """[B, T, C] → [B, H, T, D]."""
         B, T, _ = x.shape
         return x.view(B, T, self.n_heads, self.head_dim).transpose(1, 2)  # [B, H, T, D]

@@ -29,13 +29,17 @@ DTYPE_BITS = {
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor in a file: `dtype` by the format's name, `begin` and `end` from the start of the data."""
+    """One tensor in a file: `dtype` by the format's name, `begin` and `end` from the start of the data.
+
+    The data start `data_start` bytes into the file.
+    """
 
     file: Path
     dtype: str
     shape: Shape
     begin: int
     end: int
+    data_start: int
 
     @property
     def n_bytes(self) -> int:
@@ -90,12 +94,12 @@ def read_file_header(path: Path) -> Checkpoint:
     metadata = header.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _corrupt(path, "its __metadata__ is not a mapping of text to text")
-    tensors = {name: _tensor(path, name, entry) for name, entry in header.items()}
+    tensors = {name: _tensor(path, name, entry, 8 + length) for name, entry in header.items()}
     _check_places(path, tensors, size - 8 - length)
     return Checkpoint(path, tensors, metadata)
 
 
-def _tensor(path: Path, name: str, entry: Any) -> TensorInfo:
+def _tensor(path: Path, name: str, entry: Any, data_start: int) -> TensorInfo:
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
         numbers_are_sizes = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
@@ -111,7 +115,7 @@ def _tensor(path: Path, name: str, entry: Any) -> TensorInfo:
             path,
             f"tensor {name!r} {dtype} {shape} needs {expected:,} bytes, its offsets give {end - begin:,}",
         )
-    return TensorInfo(path, dtype, tuple(shape), begin, end)
+    return TensorInfo(path, dtype, tuple(shape), begin, end, data_start)
 
 
 def _check_places(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:

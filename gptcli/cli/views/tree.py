@@ -7,6 +7,7 @@ from typing import Any
 
 from gptcli.cli.params import title
 from gptcli.cli.render import table
+from gptcli.config import ModelConfig
 from gptcli.cost import count_parameters
 from gptcli.presets import ResolvedConfig
 from gptcli.shapes import Shape, block_shapes, outer_shapes, parameter_shapes
@@ -45,38 +46,50 @@ class Node:
         return prod(self.shape) if self.shape is not None else sum(part.count for part in self.parts)
 
 
-def as_json(model: ResolvedConfig) -> dict[str, Any]:
-    """Every parameter of the model with its shape and count."""
-    shapes = parameter_shapes(model.config)
-    return {
-        "preset": model.preset,
-        "config": model.config.model_dump(),
-        "config_origin": dict(model.origin),
-        "parameters": {name: {"shape": shape, "count": prod(shape)} for name, shape in shapes.items()},
-        "total": count_parameters(model.config),
-    }
+@dataclass(frozen=True)
+class TreeView:
+    """The modules of a model that a config describes."""
+
+    model: ResolvedConfig
+    fault: str | None = None
+
+    def as_json(self) -> Any:
+        """Every parameter with its shape and count."""
+        config = self.model.config
+        return {
+            "preset": self.model.preset,
+            "config": config.model_dump(),
+            "config_origin": dict(self.model.origin),
+            "parameters": {
+                name: {"shape": shape, "count": prod(shape)}
+                for name, shape in parameter_shapes(config).items()
+            },
+            "total": count_parameters(config),
+        }
+
+    def as_text(self) -> str:
+        """The tree for people; where parts are all alike, one stands for all."""
+        config = self.model.config
+        rows = [("GPTModel", "", "", f"{count_parameters(config):,}", ""), *_rows(_parts(config), "")]
+        return f"{title(self.model)}\n\n" + table(
+            ("module", "kind", "shape", "parameters", ""), rows, numbers=(3,)
+        )
 
 
-def as_text(model: ResolvedConfig) -> str:
-    """The tree for people; the blocks are all alike, so one stands for all."""
-    config = model.config
-    outer = _modules(outer_shapes(config))
+def _parts(config: ModelConfig) -> list[Node]:
+    """The parts of the model in their order, one block for all."""
+    outer = {node.name: node for node in _modules(outer_shapes(config))}
     block = _fold(Node("trf_blocks.0", "TransformerBlock", parts=_modules(block_shapes(config))))
     feed_forward = next(node for node in block.parts if node.name == "ff")
     feed_forward.kind = "MixtureOfExperts" if config.is_moe else FEED_FORWARDS[config.is_gated]
-    for expert in next((node.parts for node in feed_forward.parts if node.name == "shared"), ()):
-        expert.kind = FEED_FORWARDS[config.is_gated]
+    for shared in (node for node in feed_forward.parts if node.name == "shared"):
+        for expert in shared.parts:
+            expert.kind = FEED_FORWARDS[config.is_gated]
     if config.n_layers > 1:
         block.name += f" … {config.n_layers - 1}"
         block.note = f"× {config.n_layers} = {block.count * config.n_layers:,}"
-    head = [node for node in outer if node.name == "out_head"]
-    if not head:
-        head = [Node("out_head", "Linear", note="tied: tok_emb.weight", shape=None)]
-    parts = [n for n in outer if n.name.endswith("_emb")] + [block]
-    parts += [n for n in outer if n.name == "final_norm"] + head
-    rows = [("GPTModel", "", "", f"{count_parameters(config):,}", "")]
-    rows += list(_rows(parts, ""))
-    return f"{title(model)}\n\n" + table(("module", "kind", "shape", "parameters", ""), rows, numbers=(3,))
+    head = outer.get("out_head", Node("out_head", "Linear", note="tied: tok_emb.weight"))
+    return [outer["tok_emb"], outer["pos_emb"], block, outer["final_norm"], head]
 
 
 def _fold(node: Node) -> Node:

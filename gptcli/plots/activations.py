@@ -1,7 +1,5 @@
 """Pictures of activation functions: a figure for a file, or curves in the terminal."""
 
-import io
-import logging
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,6 +11,7 @@ from torch import Tensor
 
 from gptcli.config import GATES
 from gptcli.model.activations import ACTIVATIONS
+from gptcli.plots.figure import new_figure, to_bytes
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -72,30 +71,18 @@ def figure_bytes(curves: Sequence[Curve], title: str, file_format: str, *, panel
     With `panels` each curve has its own, titled by `title` with its label in place of {}, as in the tutorial;
     without, all share one, with a legend.
     """
-    # A HOME that cannot be written is no news to somebody who wants a picture.
-    logging.getLogger("matplotlib").setLevel(logging.ERROR)
-    import matplotlib
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    # The salt and the missing date: the same command writes the same bytes.
-    with matplotlib.rc_context({"svg.hashsalt": "gptcli"}):
-        figure = Figure(figsize=(4 * len(curves), 3) if panels else (6.4, 4.4), layout="tight")
-        FigureCanvasAgg(figure)
-        axes = figure.subplots(1, len(curves) if panels else 1, squeeze=False)[0]
-        for number, curve in enumerate(curves):
-            panel = axes[number if panels else 0]
-            _draw(panel, curve, number, shared=len(curves) > len(axes))
-            panel.set_title(title.format(curve.label) if len(curves) == len(axes) else _plural(title))
-            panel.set_xlabel("x")
-            panel.set_ylabel(_y_label(curve) if len(curves) == len(axes) else "y")
-            panel.grid(True)
-            if panel.get_legend_handles_labels()[0]:
-                panel.legend(fontsize="small")
-        data = io.BytesIO()
-        metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format)
-        figure.savefig(data, format=file_format, dpi=150, metadata=metadata)
-    return data.getvalue()
+    figure = new_figure((4 * len(curves), 3) if panels else (6.4, 4.4))
+    axes = figure.subplots(1, len(curves) if panels else 1, squeeze=False)[0]
+    for number, curve in enumerate(curves):
+        panel = axes[number if panels else 0]
+        _draw(panel, curve, number, shared=len(curves) > len(axes))
+        panel.set_title(title.format(curve.label) if len(curves) == len(axes) else _plural(title))
+        panel.set_xlabel("x")
+        panel.set_ylabel(_y_label(curve) if len(curves) == len(axes) else "y")
+        panel.grid(True)
+        if panel.get_legend_handles_labels()[0]:
+            panel.legend(fontsize="small")
+    return to_bytes(figure, file_format)
 
 
 def _draw(panel: Any, curve: Curve, number: int, *, shared: bool) -> None:

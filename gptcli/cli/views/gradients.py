@@ -1,0 +1,66 @@
+"""Gradients with depth, with shortcut connections and without."""
+
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from gptcli.cli.render import table
+from gptcli.cli.views.request import Request
+from gptcli.errors import UsageError
+from gptcli.explain.gradients import GradientRow, gpt_blocks, small_network
+
+TUTORIAL_SIZES = "3,3,3,3,3,1"
+PROMPT = "Every effort moves you forward"
+
+
+@dataclass(frozen=True)
+class GradientView:
+    """A row a layer, and what the network is."""
+
+    rows: list[GradientRow]
+    caption: str
+    fault: str | None = None
+
+    @classmethod
+    def compute(cls, request: Request) -> "GradientView":
+        """The tutorial's small network, or a fresh GPT where a preset, a config or a prompt is given."""
+        if request.layer_sizes or not (request.preset or request.config or request.prompt):
+            sizes = _sizes(request.layer_sizes or TUTORIAL_SIZES)
+            caption = f"layers {', '.join(map(str, sizes))}; GELU; seed {request.seed}"
+            return cls(small_network(sizes, request.seed), caption)
+        from gptcli.cost import count_parameters
+        from gptcli.memory import available_bytes, require
+        from gptcli.tokenizer import Tokenizer
+
+        model = request.resolve()
+        prompt = PROMPT if request.prompt is None else request.prompt
+        ids = Tokenizer(model.config).encode(prompt)
+        if not 2 <= len(ids) <= model.config.context_length:
+            raise UsageError(
+                f"--prompt of {len(ids)} tokens: the loss needs from 2 to {model.config.context_length}"
+            )
+        require(8 * count_parameters(model.config), available_bytes(), "float32 weights and gradients")
+        caption = f"{model.preset or 'config'}; random weights, seed {request.seed}; prompt {prompt!r}"
+        return cls(gpt_blocks(model.config, ids, request.seed), caption)
+
+    def as_json(self) -> Any:
+        return {"of": self.caption, "layers": [asdict(row) for row in self.rows]}
+
+    def as_text(self) -> str:
+        rows = [(row.name, f"{row.without_shortcuts:.6g}", f"{row.with_shortcuts:.6g}") for row in self.rows]
+        headers = ("mean absolute gradient of", "without shortcuts", "with shortcuts")
+        return f"{self.caption}\n\n" + table(headers, rows, numbers=(1, 2))
+
+    def picture(self, file_format: str) -> bytes:
+        from gptcli.plots.gradients import gradient_chart
+
+        return gradient_chart(self.rows, "Gradients with depth", self.caption, file_format)
+
+
+def _sizes(text: str) -> list[int]:
+    try:
+        sizes = [int(part) for part in text.split(",")]
+    except ValueError:
+        sizes = []
+    if len(sizes) < 2 or min(sizes) < 1 or max(sizes) > 10_000 or len(sizes) > 1000:
+        raise UsageError(f"--layer-sizes {text!r}: expected two sizes or more, such as {TUTORIAL_SIZES}")
+    return sizes

@@ -1,0 +1,1 @@
+"""Pictures: figures for files, and drawings for the terminal."""

@@ -1,0 +1,69 @@
+"""Two weights files compared, tensor by tensor, whatever their layouts."""
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+from typing import Literal
+
+import numpy as np
+
+from gptcli.errors import WeightsError
+from gptcli.weights.header import Checkpoint
+from gptcli.weights.numbers import Array, parts_of, read_whole
+from gptcli.weights.recognise import Match, recognise
+
+Reader = Callable[[], Array]
+Verdict = Literal["equal", "differs", "other shape", "only in the first", "only in the second"]
+
+
+@dataclass(frozen=True)
+class DifferenceRow:
+    """One parameter in both files; its largest differences, absolute and relative to the greater number."""
+
+    name: str
+    verdict: Verdict
+    largest_absolute: float = 0.0
+    largest_relative: float = 0.0
+    detail: str = ""
+
+
+def differences(first: Checkpoint, second: Checkpoint) -> Iterator[DifferenceRow]:
+    """A row for every parameter of either file: by our names where both layouts are known, else by theirs."""
+    try:
+        ours, theirs = _by_parameter(first), _by_parameter(second)
+    except WeightsError:
+        ours, theirs = _by_name(first), _by_name(second)
+    for name in dict.fromkeys((*ours, *theirs)):
+        if name not in theirs:
+            yield DifferenceRow(name, "only in the first")
+        elif name not in ours:
+            yield DifferenceRow(name, "only in the second")
+        else:
+            yield _compare(name, ours[name](), theirs[name]())
+
+
+def _by_parameter(checkpoint: Checkpoint) -> dict[str, Reader]:
+    matches = recognise(checkpoint).by_target
+    return {name: partial(_part, match, name) for name, match in matches.items()}
+
+
+def _part(match: Match, name: str) -> Array:
+    return parts_of(match)[name]
+
+
+def _by_name(checkpoint: Checkpoint) -> dict[str, Reader]:
+    return {name: partial(read_whole, tensor) for name, tensor in checkpoint.tensors.items()}
+
+
+def _compare(name: str, a: Array, b: Array) -> DifferenceRow:
+    if a.shape != b.shape:
+        return DifferenceRow(name, "other shape", detail=f"{list(a.shape)} and {list(b.shape)}")
+    a, b = a.astype(np.float64), b.astype(np.float64)
+    same = (a == b) | (np.isnan(a) & np.isnan(b))
+    if same.all():
+        return DifferenceRow(name, "equal")
+    with np.errstate(invalid="ignore", divide="ignore"):
+        gap = np.where(same, 0.0, np.abs(a - b))
+        size = np.maximum(np.abs(a), np.abs(b))
+        relative = np.where(same, 0.0, gap / size)
+    return DifferenceRow(name, "differs", float(gap.max()), float(relative.max()))
