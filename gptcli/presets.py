@@ -75,6 +75,12 @@ def preset_layer(name: str) -> Layer:
     return Layer("preset", name, read_config_file(presets_folder() / f"{name}.yaml"))
 
 
+def shipped_weights(name: str) -> Path | None:
+    """The weights that ship with a preset, where there are some."""
+    path = presets_folder() / f"{name}.safetensors"
+    return path if path.is_file() else None
+
+
 def file_layer(path: Path) -> Layer:
     """The values of a config file, in our keys or as a Hugging Face GPT-2 `config.json`."""
     values = read_config_file(path)

@@ -257,6 +257,6 @@ class TestCommand:
         ],
     )
     def test_wrong_usage(self, cli, arguments, message):
-        result = cli("inspect", *arguments)
+        result = cli("inspect", *arguments, "--preset", "gpt-124m")
         assert (result.status, result.out) == (2, "")
         assert message in result.err

@@ -296,7 +296,7 @@ class TestImpossible:
         assert cli("generate", "Hi", "-c", tiny_config_file, "-n", 1, "--device", "cpu").status == 0
 
     def test_a_model_too_large_is_refused_before_it_is_allocated(self, cli):
-        result = cli("generate", "Hi", "--set", "emb_dim=12288", "--set", "n_layers=96")
+        result = cli("generate", "Hi", "-p", "gpt-124m", "--set", "emb_dim=12288", "--set", "n_layers=96")
         assert result.status == 1
         assert "not enough memory: float32 weights" in result.err
         assert "GB), and there are" in result.err

@@ -63,5 +63,5 @@ def test_a_fresh_environment_runs_it_from_any_folder(wheel, tmp_path):
     where = [python, "-c", "import gptcli; print(gptcli.__file__)"]
     assert str(home) in subprocess.check_output(where, cwd=empty, env=env, text=True)
     assert "1,557,611,200" in run("params", "--preset", "gpt2-xl")
-    text = run("generate", "Hello, I am", "--set", "n_layers=1", "-n", "3")
+    text = run("generate", "Hello, I am", "-p", "gpt-124m", "--set", "n_layers=1", "-n", "3")
     assert text.startswith("Hello, I am")

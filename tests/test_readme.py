@@ -7,7 +7,12 @@ from pathlib import Path
 
 import pytest
 
-README = (Path(__file__).parents[1] / "README.md").read_text(encoding="utf-8")
+from gptcli.cli import boundary
+from gptcli.train.__main__ import PROGRAM
+from gptcli.train.__main__ import app as train_app
+
+ROOT = Path(__file__).parents[1]
+README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n\$ gptcli (.*)\n((?:.*\n)*?)```$", README, re.MULTILINE)
 
 
@@ -23,9 +28,16 @@ def test_a_command_prints_what_the_readme_shows(command, shown, process):
     assert [line.rstrip() for line in result.stdout.decode().splitlines()] == shown.splitlines()
 
 
-def test_every_option_of_the_readme_exists(cli):
-    helps = "".join(
-        cli(command, "--help").out for command in ("generate", "params", "inspect", "plot-activation")
-    )
+def test_every_option_of_the_readme_exists(cli, capfd):
+    commands = ("generate", "params", "inspect", "plot-activation")
+    helps = "".join(cli(command, "--help").out for command in commands)
+    boundary.run(train_app, PROGRAM, ["--help"])
+    helps += capfd.readouterr().out
     for option in set(re.findall(r"--[a-z][a-z-]+", README)):
         assert option in helps, option
+
+
+def test_every_picture_of_the_readme_is_there():
+    pictures = re.findall(r"!\[.*\]\((.*)\)", README)
+    assert len(pictures) >= 3
+    assert all((ROOT / picture).is_file() for picture in pictures)

@@ -1,8 +1,8 @@
 """`gptcli generate`: the model's continuation of a prompt."""
 
+from collections import deque
 from collections.abc import Iterable, Sequence
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Literal
+from typing import Annotated, Literal
 
 import typer
 
@@ -10,11 +10,8 @@ from gptcli.cli import options
 from gptcli.cli.files import check_writable
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.render import Answer, Notes, say, to_json
+from gptcli.cli.source import choose_source
 from gptcli.errors import UsageError
-from gptcli.presets import ResolvedConfig, chosen_layers, resolve_options
-
-if TYPE_CHECKING:
-    from gptcli.weights.plan import LoadPlan
 
 DECODING = "Decoding"
 
@@ -107,7 +104,7 @@ def generate(
     notes = Notes(quiet)
     _check(max_new_tokens, stop or [], json, logprobs)
     device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
-    source = choose_source(preset, config, set_ or [], weights)
+    source = choose_source(preset, config, set_ or [], weights, notes)
     check_writable(output)
     text = read_prompt(prompt or [], notes)
 
@@ -128,48 +125,25 @@ def generate(
     notes.warn(request.warning())
     notes.note(request.note())
 
-    from gptcli.cli.record import Finished
+    from gptcli.cli.record import Generation
     from gptcli.decode.completion import Completion
-    from gptcli.decode.greedy import decode_greedy
     from gptcli.runtime import make_ready
 
     ready = make_ready(source, device=device, dtype=dtype, seed=seed, cache_tokens=request.cache_tokens)
     for note in ready.notes:
         notes.note(note)
-    steps = decode_greedy(
-        ready.model,
-        request.prompt_ids,
-        max_new_tokens,
-        use_cache=not no_kv_cache,
-        slide=request.slide,
-        logprobs=logprobs,
-    )
-    completion = Completion()
-    pieces = completion.stream(steps, tokenizer, request)
+    generation = Generation(request, Completion(), ready, source.preset, weights)
+    pieces = generation.pieces(tokenizer, use_cache=not no_kv_cache, logprobs=logprobs)
     answer = Answer(output)
-    finished = Finished(request, completion, ready, source.preset, weights)
     if json:
-        for _ in pieces:
-            pass
-        answer.write(to_json(finished.record(logprobs=logprobs)) + "\n")
+        deque(pieces, maxlen=0)  # runs to the end, keeps nothing
+        answer.write(to_json(generation.record(logprobs=logprobs)) + "\n")
     else:
         stream_text(answer, "" if no_echo else text, pieces)
     answer.close()
-    if completion.ids_without_text:
-        notes.note(f"{completion.ids_without_text} generated ids stand for no text in the vocabulary")
+    notes.note(generation.note())
     if stats:
-        say(finished.stats())
-
-
-def choose_source(
-    preset: str | None, config: Path | None, assignments: Sequence[str], weights: Path | None
-) -> "ResolvedConfig | LoadPlan":
-    """The model that the options describe: a weights file and what it holds, or a config alone."""
-    if weights is None:
-        return resolve_options(preset, config, assignments)
-    from gptcli.weights.plan import plan_load
-
-    return plan_load(weights, chosen_layers(preset, config, assignments))
+        say(generation.stats())
 
 
 def stream_text(answer: Answer, prompt: str, pieces: Iterable[str]) -> None:

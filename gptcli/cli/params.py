@@ -98,51 +98,48 @@ def count(model: ResolvedConfig) -> dict[str, Any]:
 
 def overview(model: ResolvedConfig) -> str:
     """One model for people: components with their share, then the counts, bytes and FLOPs."""
-    config = model.config
     facts = count(model)
+    parts = (_components(model.config, facts), _variants(facts["parameters"]), _costs(model.config, facts))
+    return f"{title(model)}\n\n" + "\n".join(parts)
+
+
+def _components(config: ModelConfig, facts: dict[str, Any]) -> str:
     total = facts["parameters"]["total"]
-    components = [
-        (name.replace("_", " "), "tied" if is_tied else f"{n:,}", "" if is_tied else f"{n / total:.1%}")
+    rows = [
+        (name.replace("_", " "), f"{n:,}", f"{n / total:.1%}")
         for name, n in parameters_by_component(config).items()
-        for is_tied in [name == "output_head" and config.tie_embeddings]
     ]
-    components.append(("total", f"{total:,}", "100.0%"))
+    if config.tie_embeddings:
+        rows[-1] = (rows[-1][0], "tied", "")
+    rows.append(("total", f"{total:,}", "100.0%"))
     if config.is_moe:
         active = facts["parameters"]["active_per_token"]
-        components.append(("active per token", f"{active:,}", f"{active / total:.1%}"))
-    parts = table(("component", "parameters", "share"), components, numbers=(1, 2))
-    variants = facts["parameters"]
-    counts = table(
-        ("counted as", "with qkv bias", "without qkv bias"),
-        [
-            ("head tied", f"{variants['tied']:,}", f"{variants['tied_without_qkv_bias']:,}"),
-            ("head untied", f"{variants['untied']:,}", f"{variants['untied_without_qkv_bias']:,}"),
-        ],
-        numbers=(1, 2),
-    )
-    costs = table(
-        ("cost", "", "unit"),
-        [
-            *(
-                (f"weights in {dtype}", f"{n:,}", f"bytes = {_gigabytes(n)}")
-                for dtype, n in facts["bytes"].items()
-            ),
-            ("key/value cache, a token", f"{facts['kv_cache']['bytes_per_token']:,}", "bytes in float32"),
-            (
-                f"key/value cache, {config.context_length:,} tokens",
-                f"{facts['kv_cache']['bytes_full_context']:,}",
-                f"bytes = {_gigabytes(facts['kv_cache']['bytes_full_context'])}",
-            ),
-            ("forward pass, a token", f"{facts['flops']['forward_per_token']:,}", "FLOPs at full context"),
-            (
-                "… without attention scores",
-                f"{facts['flops']['forward_per_token_without_attention']:,}",
-                "FLOPs",
-            ),
-        ],
-        numbers=(1,),
-    )
-    return f"{title(model)}\n\n{parts}\n{counts}\n{costs}"
+        rows.append(("active per token", f"{active:,}", f"{active / total:.1%}"))
+    return table(("component", "parameters", "share"), rows, numbers=(1, 2))
+
+
+def _variants(counts: dict[str, int]) -> str:
+    rows = [
+        (f"head {head}", f"{counts[head]:,}", f"{counts[head + '_without_qkv_bias']:,}")
+        for head in ("tied", "untied")
+    ]
+    return table(("counted as", "with qkv bias", "without qkv bias"), rows, numbers=(1, 2))
+
+
+def _costs(config: ModelConfig, facts: dict[str, Any]) -> str:
+    cache, work = facts["kv_cache"], facts["flops"]
+    full = cache["bytes_full_context"]
+    rows = [
+        *(
+            (f"weights in {dtype}", f"{n:,}", f"bytes = {_gigabytes(n)}")
+            for dtype, n in facts["bytes"].items()
+        ),
+        ("key/value cache, a token", f"{cache['bytes_per_token']:,}", "bytes in float32"),
+        (f"key/value cache, {config.context_length:,} tokens", f"{full:,}", f"bytes = {_gigabytes(full)}"),
+        ("forward pass, a token", f"{work['forward_per_token']:,}", "FLOPs at full context"),
+        ("… without attention scores", f"{work['forward_per_token_without_attention']:,}", "FLOPs"),
+    ]
+    return table(("cost", "", "unit"), rows, numbers=(1,))
 
 
 def comparison(models: list[ResolvedConfig]) -> str:

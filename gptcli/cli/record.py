@@ -1,24 +1,45 @@
-"""A finished completion as the JSON record, and as the lines of `--stats`."""
+"""One completion: decoded, then told as the JSON record and as the line of `--stats`."""
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from gptcli.cost import count_parameters
 from gptcli.decode.completion import Completion
+from gptcli.decode.greedy import decode_greedy
 from gptcli.decode.request import Request
 from gptcli.runtime import ReadyModel
+from gptcli.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
-class Finished:
-    """Everything that is known once a completion has ended."""
+class Generation:
+    """A completion and all that is known of it; whole once `pieces` has run to its end."""
 
     request: Request
     completion: Completion
     ready: ReadyModel
     preset: str | None
     weights: Path | None
+
+    def pieces(self, tokenizer: Tokenizer, *, use_cache: bool, logprobs: bool) -> Iterator[str]:
+        """Decode: the text in the pieces in which it becomes certain."""
+        request = self.request
+        steps = decode_greedy(
+            self.ready.model,
+            request.prompt_ids,
+            request.max_new_tokens,
+            use_cache=use_cache,
+            slide=request.slide,
+            logprobs=logprobs,
+        )
+        return self.completion.stream(steps, tokenizer, request)
+
+    def note(self) -> str | None:
+        """What the text does not show."""
+        lost = self.completion.ids_without_text
+        return f"{lost} generated ids stand for no text in the vocabulary" if lost else None
 
     def timings(self) -> dict[str, float | None]:
         """Seconds, and rates per second; None where nothing was timed."""

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from gptcli.cli.generate import choose_source
 from gptcli.cli.render import table
+from gptcli.cli.source import choose_source
 from gptcli.cli.views.request import Request
 from gptcli.cli.views.shapes import shapes_table
 from gptcli.config import ModelConfig
@@ -18,6 +18,7 @@ from gptcli.explain.lens import logit_lens
 from gptcli.explain.predict import Candidate, perplexity, score, top_candidates
 from gptcli.explain.trace import Trace, trace
 from gptcli.plots.attention import attention_figure, attention_text
+from gptcli.presets import ResolvedConfig
 from gptcli.runtime import ReadyModel, make_ready
 from gptcli.tokenizer import Tokenizer
 
@@ -39,14 +40,19 @@ class InsideView:
     @classmethod
     def run(cls, request: Request) -> "InsideView":
         """Make the model ready and run the prompt through it."""
-        source = choose_source(request.preset, request.config, request.assignments, request.weights)
+        source = choose_source(
+            request.preset, request.config, request.assignments, request.weights, request.notes
+        )
         tokenizer = Tokenizer(source.config)
         ids = _prompt_ids(request, tokenizer, source.config)
         _check_places(request, len(ids), source.config)
         ready = make_ready(source, device=request.device, dtype="float32", seed=request.seed, cache_tokens=0)
         for note in ready.notes:
             request.notes.note(note)
-        origin = str(request.weights) if request.weights else f"random weights, seed {request.seed}"
+        if isinstance(source, ResolvedConfig):
+            origin = f"random weights, seed {request.seed}"
+        else:
+            origin = f"weights {source.checkpoint.path}"
         label = f"{source.preset or 'config'}, {origin}, prompt {request.prompt!r}"
         stops = journey_of(ready.model, [ids]) if request.shapes else []
         return cls(request, ready, tokenizer, label, trace(ready.model, ids), stops)
