@@ -163,6 +163,7 @@ def test_what_it_writes_generates_and_loads_in_transformers(train, tmp_path, cli
         (["--resume"], "leave --resume out to begin"),
         (["--data", "none.txt"], "none.txt: cannot be read"),
         (["--steps", "0"], "--steps"),
+        (["--set", "emb_dim=24000", "--set", "n_layers=500"], "not enough memory: weights, gradients"),
         (["--set", "n_layer=1"], "did you mean n_layers?"),
     ],
 )
@@ -179,6 +180,13 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(train, tmp_path)
     status, _, err = train("model", "--steps", 6, "--resume", "--set", "n_layers=1")
     assert status == 2
     assert "n_layers was 2 and is 1; steps was 4 and is 6" in err
+    status, _, err = train("model", "--steps", 4)
+    assert status == 2
+    assert "holds checkpoint.pt already; --resume goes on with it" in err
+    more = tmp_path / "more.txt"
+    more.write_text(TEXT)
+    status, _, err = train("model", "--steps", 4, "--resume", "--data", more)
+    assert "training tokens was 2100 and is 4200" in err
     path = tmp_path / "model" / "checkpoint.pt"
     path.write_bytes(path.read_bytes()[:100])
     status, _, err = train("model", "--steps", 4, "--resume")

@@ -9,21 +9,20 @@ import torch
 from gptcli.errors import ConfigError, WeightsError
 from gptcli.model.gpt import GPTModel
 from gptcli.train.optimizer import Optimizers
-from gptcli.train.settings import Settings
 
-NAME = "checkpoint.pt"
+CHECKPOINT = "checkpoint.pt"
 
 
 def save_checkpoint(
-    folder: Path, model: GPTModel, optimizers: Optimizers, settings: Settings, done: int, best: float
+    folder: Path, model: GPTModel, optimizers: Optimizers, settings: dict[str, Any], done: int, best: float
 ) -> None:
     """Write weights, optimizer states, generator and progress, whole or not at all."""
-    temporary = folder / f".{NAME}.part"
+    temporary = folder / f".{CHECKPOINT}.part"
     torch.save(
         {
             "done": done,
             "best": best,
-            "settings": settings.as_dict(),
+            "settings": settings,
             "config": model.config.model_dump(),
             "model": dict(model.named_parameters()),
             "optimizers": [part.state_dict() for part in optimizers.parts],
@@ -32,23 +31,23 @@ def save_checkpoint(
         },
         temporary,
     )
-    temporary.replace(folder / NAME)
+    temporary.replace(folder / CHECKPOINT)
 
 
 def load_checkpoint(
-    folder: Path, model: GPTModel, optimizers: Optimizers, settings: Settings
+    folder: Path, model: GPTModel, optimizers: Optimizers, settings: dict[str, Any]
 ) -> tuple[int, float]:
     """Put a checkpoint's state into model and optimizers; steps done, and the best validation loss so far.
 
     Raises `WeightsError` for a file that is none, `ConfigError` when model or settings are others than its.
     """
-    path = folder / NAME
+    path = folder / CHECKPOINT
     if not path.is_file():
         raise WeightsError(f"--resume: there is no {path}; leave --resume out to begin")
     try:
         saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         wrong = _differences(saved["config"], model.config.model_dump())
-        wrong += _differences(saved["settings"], settings.as_dict())
+        wrong += _differences(saved["settings"], settings)
     except (RuntimeError, pickle.UnpicklingError, KeyError, EOFError, OSError) as error:
         raise WeightsError(f"{path}: corrupt or incomplete: {str(error).splitlines()[0]}") from None
     if wrong:

@@ -7,21 +7,26 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import torch
 
 from gptcli.config import ModelConfig
+from gptcli.cost import count_parameters
 from gptcli.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
 from gptcli.decode.greedy import decode_greedy
+from gptcli.errors import UsageError
+from gptcli.memory import available_bytes, require
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.tokenizer import Tokenizer
-from gptcli.train.checkpoint import load_checkpoint, save_checkpoint
+from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from gptcli.train.evaluate import Evaluation, evaluate
 from gptcli.train.loop import Step, training_steps
 from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import Settings
+from gptcli.weights.files import SINGLE
 from gptcli.weights.save import save_model
 
 LOG = "log.jsonl"
@@ -60,7 +65,8 @@ class Run:
     ) -> None:
         self.settings, self.plan, self._log, self._say = settings, plan, log, say
         self.tokenizer = Tokenizer(config)
-        plan.folder.mkdir(parents=True, exist_ok=True)
+        _check_room(config, device)
+        _check_folder(plan)
         self.ids, _ = self._tokens(plan.data, "train.tokens", config)
         self.validation_ids, self.validation_bytes = self._tokens(
             plan.validation, "validation.tokens", config
@@ -70,17 +76,22 @@ class Run:
         self.optimizers = Optimizers(self.model, settings)
         self.done, self.best = 0, math.inf
         if plan.resume:
-            self.done, self.best = load_checkpoint(plan.folder, self.model, self.optimizers, settings)
+            self.done, self.best = load_checkpoint(
+                plan.folder, self.model, self.optimizers, self._settings_and_data()
+            )
 
     def go(self) -> Evaluation | None:
         """Train to the end; the last validation. SIGINT or SIGTERM ends it after the step under way."""
         settings, plan = self.settings, self.plan
         dataset = GPTDatasetV1(self.ids, self.tokenizer, settings.max_length, settings.stride)
         stop: list[int] = []
-        before = {
-            number: signal.signal(number, lambda n, _: stop.append(n))
-            for number in (signal.SIGINT, signal.SIGTERM)
-        }
+
+        def ask_to_stop(number: int, _frame: FrameType | None) -> None:
+            if stop:  # asked twice: at once, with the last checkpoint
+                raise KeyboardInterrupt
+            stop.append(number)
+
+        before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
         validation = None
         try:
             for step in training_steps(self.model, self.optimizers, dataset, settings, self.done):
@@ -156,12 +167,34 @@ class Run:
         return self.plan.sample_prompt + self.tokenizer.decode([step.token_id for step in steps])
 
     def _checkpoint(self) -> None:
-        save_checkpoint(self.plan.folder, self.model, self.optimizers, self.settings, self.done, self.best)
+        save_checkpoint(
+            self.plan.folder, self.model, self.optimizers, self._settings_and_data(), self.done, self.best
+        )
+
+    def _settings_and_data(self) -> dict[str, Any]:
+        """What must be the same when the run is resumed."""
+        return self.settings.as_dict() | {"training tokens": len(self.ids)}
 
     def _write(self, record: dict[str, Any]) -> None:
         with (self.plan.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self._log(record)
+
+
+def _check_room(config: ModelConfig, device: torch.device) -> None:
+    """Refuse what will not fit: a weight, its gradient and two numbers of AdamW's, in float32."""
+    if device.type == "cpu":
+        require(16 * count_parameters(config), available_bytes(), "weights, gradients and optimizer states")
+
+
+def _check_folder(plan: Plan) -> None:
+    """Make the folder; one with a run or a model in it is not written over."""
+    plan.folder.mkdir(parents=True, exist_ok=True)
+    held = [name for name in (CHECKPOINT, SINGLE) if (plan.folder / name).exists()]
+    if held and not plan.resume:
+        raise UsageError(
+            f"--output {plan.folder}: holds {held[0]} already; --resume goes on with it, or name another"
+        )
 
 
 def _due(step: int, every: int) -> bool:
