@@ -1,32 +1,20 @@
 """What a model is: the keys of a config, their types, ranges and defaults."""
 
-import difflib
-from typing import Any, Literal, get_args
+from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
 from gptcli.errors import ConfigError
-
-Activation = Literal[
-    "relu", "gelu", "gelu_tanh", "gelu_sigmoid", "sigmoid", "tanh", "silu", "swish", "identity"
-]
-# Names that config files in the wild use; gelu_fast is the tanh form in another order of operations.
-ACTIVATION_ALIASES = {
-    "gelu_new": "gelu_tanh",
-    "gelu_pytorch_tanh": "gelu_tanh",
-    "gelu_fast": "gelu_tanh",
-    "quick_gelu": "gelu_sigmoid",
-}
-
-ExpertKind = Literal["mlp", "glu", "bilinear", "reglu", "geglu", "swiglu"]
-FeedForwardKind = Literal["mlp", "glu", "bilinear", "reglu", "geglu", "swiglu", "moe"]
-# The gate's activation of each gated kind. GLU: Dauphin et al. 2017; the others: Shazeer 2020, section 2.
-GATES = {"glu": "sigmoid", "bilinear": "identity", "reglu": "relu", "geglu": "gelu", "swiglu": "silu"}
-
-# gpt2-first-ranks: GPT-2's byte pairs up to rank vocab_size - 2, and <|endoftext|> as the last id. The ids
-# are GPT-2's own, and every text still has some: the first 256 ranks are the bytes.
-TokenizerName = Literal["gpt2", "gpt2-first-ranks"]
-GPT2_END_OF_TEXT = 50256
+from gptcli.names import (
+    ACTIVATION_ALIASES,
+    GATES,
+    GPT2_END_OF_TEXT,
+    Activation,
+    ExpertKind,
+    FeedForwardKind,
+    TokenizerName,
+    nearest,
+)
 
 # Anything larger overflows the 32-bit sizes of the kernels below us; no published model comes near.
 MAX_SIZE = 2**31 - 1
@@ -180,12 +168,6 @@ def build_config(values: dict[str, Any], where: str) -> ModelConfig:
             _fault(e["type"], e["loc"], e["msg"], e.get("input"), e.get("ctx") or {}) for e in error.errors()
         ]
         raise ConfigError(f"{where}: " + "; ".join(fault for fault in faults if fault)) from None
-
-
-def nearest(word: str, known: tuple[str, ...] | list[str]) -> str:
-    """A hint ` (did you mean X?)` with the known word nearest to `word`, or nothing."""
-    close = difflib.get_close_matches(word.lower(), known, n=1, cutoff=0.5)
-    return f" (did you mean {close[0]}?)" if close else ""
 
 
 _EXPECTED = {

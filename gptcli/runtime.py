@@ -65,6 +65,7 @@ def make_ready(
         config = source.config
         # Drawn on the CPU in float32, then cast and moved: every device prints the same text.
         model = random_model(config, seed).requires_grad_(False).to(device=place, dtype=DTYPES[chosen])
+        model.tie_head()
         notes = [
             f"the weights are random (seed {seed}), so the text is noise; --weights loads real ones",
             *notes,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcli.config import GATES, build_config
+from gptcli.config import build_config
 from gptcli.cost import (
     count_active_parameters,
     count_parameters,
@@ -14,6 +14,7 @@ from gptcli.cost import (
     parameters_by_component,
 )
 from gptcli.model.init import empty_model
+from gptcli.names import GATES
 from gptcli.presets import preset_names, resolve_options
 from gptcli.shapes import component_of, parameter_shapes
 from tests.models import tiny_config

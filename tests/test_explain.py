@@ -9,7 +9,6 @@ import torch
 import torch.nn.functional as F
 from transformers import GPT2LMHeadModel
 
-from gptcli.config import GATES
 from gptcli.explain.gradients import gpt_blocks, small_network
 from gptcli.explain.journey import journey_of
 from gptcli.explain.layers import layer_rows
@@ -17,6 +16,7 @@ from gptcli.explain.lens import logit_lens
 from gptcli.explain.predict import perplexity, score, top_candidates
 from gptcli.explain.trace import trace
 from gptcli.model.init import empty_model, random_model
+from gptcli.names import GATES
 from gptcli.presets import resolve_options
 from gptcli.weights.save import save_model
 from tests.models import lively_model, save_huggingface, tiny_config

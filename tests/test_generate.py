@@ -341,6 +341,11 @@ class TestDtypes:
         assert record["device"]["dtype"] == dtype
         assert record["model"]["weight_bytes"] == 2 * record["model"]["parameters"]
 
+    def test_a_tied_head_stays_tied_when_it_is_cast(self, cli, tiny_config_file):
+        arguments = ("generate", "Hi", "-c", tiny_config_file, "--set", "tie_embeddings=true", "--json")
+        record = json.loads(cli(*arguments, "--dtype", "bfloat16").out)
+        assert record["model"]["weight_bytes"] == 2 * record["model"]["parameters"]
+
     def test_a_half_precision_file_runs_as_float32_on_a_cpu_with_a_note(self, cli, scripted):
         folder = save_tutorial(scripted_model({A: B, B: C}).to(torch.float16), scripted({A: B}))
         result = cli("generate", "a", "-w", folder, "-n", 2, "--json", "--device", "cpu")

@@ -9,7 +9,6 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcli.config import Activation
 from gptcli.decode.greedy import decode_greedy
 from gptcli.model.activations import ACTIVATIONS
 from gptcli.model.attention import causal_mask
@@ -17,6 +16,7 @@ from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel, generate_text_simple
 from gptcli.model.init import random_model
 from gptcli.model.norm import LayerNorm
+from gptcli.names import Activation
 from gptcli.presets import resolve_options
 from tests import naive
 from tests.models import lively_model, tiny_config

@@ -30,6 +30,19 @@ assert not loaded, loaded
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
 
 
+def test_help_needs_no_validation():
+    code = """
+import sys
+from gptcli.cli.app import run
+assert run(["--help"]) == 0
+assert "pydantic" not in sys.modules
+for command in ("generate", "params", "inspect", "plot-activation"):  # here Typer itself imports pydantic
+    assert run([command, "--help"]) == 0
+assert not {"gptcli.config", "yaml"} & set(sys.modules)
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
+
+
 def test_importing_the_package_loads_nothing_heavy():
     code = f"import gptcli, sys; assert not set({HEAVY!r}) & set(sys.modules)"
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120)

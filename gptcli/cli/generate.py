@@ -10,7 +10,6 @@ from gptcli.cli import options
 from gptcli.cli.files import check_writable
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.render import Answer, Notes, say, to_json
-from gptcli.cli.source import choose_source
 from gptcli.errors import UsageError
 
 DECODING = "Decoding"
@@ -104,6 +103,9 @@ def generate(
     notes = Notes(quiet)
     _check(max_new_tokens, stop or [], json, logprobs)
     device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
+
+    from gptcli.cli.source import choose_source
+
     source = choose_source(preset, config, set_ or [], weights, notes)
     check_writable(output)
     text = read_prompt(prompt or [], notes)

@@ -9,7 +9,6 @@ from gptcli.cli import options
 from gptcli.cli.files import check_writable, picture_format
 from gptcli.cli.render import Answer, Notes, to_json
 from gptcli.cli.views import PictureView
-from gptcli.cli.views.request import Request
 from gptcli.errors import UsageError, WeightsError
 
 PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradients"
@@ -115,6 +114,9 @@ def inspect(
     """
     if file is not None and weights is not None:
         raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
+
+    from gptcli.cli.views.request import Request
+
     request = Request(
         preset=preset,
         config=config,

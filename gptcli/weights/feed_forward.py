@@ -3,8 +3,8 @@
 from collections.abc import Sequence
 from typing import Any
 
-from gptcli.config import GATES
 from gptcli.errors import WeightsError
+from gptcli.names import GATES
 from gptcli.presets import Layer
 from gptcli.weights.facts import feed_forward_family, said_by
 from gptcli.weights.recognise import Recognised

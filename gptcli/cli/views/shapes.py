@@ -4,8 +4,8 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gptcli.cli.params import title
 from gptcli.cli.render import table
+from gptcli.cli.views.counts import title
 from gptcli.cli.views.request import Request
 from gptcli.errors import UsageError
 from gptcli.explain.journey import Stop, journey_of

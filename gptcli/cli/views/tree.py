@@ -5,8 +5,8 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from gptcli.cli.params import title
 from gptcli.cli.render import table
+from gptcli.cli.views.counts import title
 from gptcli.config import ModelConfig
 from gptcli.cost import count_parameters
 from gptcli.presets import ResolvedConfig

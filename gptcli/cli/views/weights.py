@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptcli.cli.params import sizes
 from gptcli.cli.render import table, visible
+from gptcli.cli.views.counts import sizes
 from gptcli.errors import WeightsError
 from gptcli.presets import Layer
 from gptcli.weights.files import open_checkpoint

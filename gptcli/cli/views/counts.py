@@ -1,0 +1,146 @@
+"""The counts of a model, for people and as JSON: parameters, bytes, cache, FLOPs."""
+
+from typing import Any
+
+from gptcli.cli.render import table
+from gptcli.config import ModelConfig
+from gptcli.cost import (
+    count_active_parameters,
+    count_parameters,
+    flops,
+    kv_bytes_per_token,
+    parameter_variants,
+    parameters_by_component,
+    weight_bytes,
+)
+from gptcli.presets import ResolvedConfig
+
+
+def count(model: ResolvedConfig) -> dict[str, Any]:
+    """Everything about one model, as `--json` prints it."""
+    config = model.config
+    cost = flops(config)
+    per_token = kv_bytes_per_token(config)
+    return {
+        "preset": model.preset,
+        "config": config.model_dump(),
+        "config_origin": dict(model.origin),
+        "parameters": {
+            "total": count_parameters(config),
+            "active_per_token": count_active_parameters(config),
+            **parameter_variants(config),
+            **parameters_by_component(config),
+        },
+        "bytes": weight_bytes(config),
+        "kv_cache": {
+            "bytes_per_token": per_token,
+            "bytes_full_context": per_token * config.context_length,
+        },
+        "flops": {
+            "forward_per_token": cost.forward_per_token,
+            "forward_per_token_without_attention": cost.forward_per_token_without_attention,
+        },
+    }
+
+
+def overview(model: ResolvedConfig) -> str:
+    """One model for people: components with their share, then the counts, bytes and FLOPs."""
+    facts = count(model)
+    parts = (_components(model.config, facts), _variants(facts["parameters"]), _costs(model.config, facts))
+    return f"{title(model)}\n\n" + "\n".join(parts)
+
+
+def _components(config: ModelConfig, facts: dict[str, Any]) -> str:
+    total = facts["parameters"]["total"]
+    rows = [
+        (name.replace("_", " "), f"{n:,}", f"{n / total:.1%}")
+        for name, n in parameters_by_component(config).items()
+    ]
+    if config.tie_embeddings:
+        rows[-1] = (rows[-1][0], "tied", "")
+    rows.append(("total", f"{total:,}", "100.0%"))
+    if config.is_moe:
+        active = facts["parameters"]["active_per_token"]
+        rows.append(("active per token", f"{active:,}", f"{active / total:.1%}"))
+    return table(("component", "parameters", "share"), rows, numbers=(1, 2))
+
+
+def _variants(counts: dict[str, int]) -> str:
+    rows = [
+        (f"head {head}", f"{counts[head]:,}", f"{counts[head + '_without_qkv_bias']:,}")
+        for head in ("tied", "untied")
+    ]
+    return table(("counted as", "with qkv bias", "without qkv bias"), rows, numbers=(1, 2))
+
+
+def _costs(config: ModelConfig, facts: dict[str, Any]) -> str:
+    cache, work = facts["kv_cache"], facts["flops"]
+    full = cache["bytes_full_context"]
+    rows = [
+        *(
+            (f"weights in {dtype}", f"{n:,}", f"bytes = {_gigabytes(n)}")
+            for dtype, n in facts["bytes"].items()
+        ),
+        ("key/value cache, a token", f"{cache['bytes_per_token']:,}", "bytes in float32"),
+        (f"key/value cache, {config.context_length:,} tokens", f"{full:,}", f"bytes = {_gigabytes(full)}"),
+        ("forward pass, a token", f"{work['forward_per_token']:,}", "FLOPs at full context"),
+        ("… without attention scores", f"{work['forward_per_token_without_attention']:,}", "FLOPs"),
+    ]
+    return table(("cost", "", "unit"), rows, numbers=(1,))
+
+
+def comparison(models: list[ResolvedConfig]) -> str:
+    """All presets side by side."""
+    rows = []
+    for model in models:
+        facts = count(model)
+        rows.append(
+            (
+                str(model.preset),
+                "tied" if model.config.tie_embeddings else "own",
+                f"{facts['parameters']['total']:,}",
+                f"{facts['parameters']['tied']:,}",
+                f"{facts['parameters']['untied']:,}",
+                f"{facts['parameters']['untied_without_qkv_bias']:,}",
+                _gigabytes(facts["bytes"]["float32"]),
+                f"{facts['kv_cache']['bytes_per_token']:,}",
+                f"{facts['flops']['forward_per_token'] / 1e9:.2f}",
+            )
+        )
+    headers = (
+        "preset",
+        "head",
+        "parameters",
+        "tied",
+        "untied",
+        "untied, no qkv bias",
+        "float32",
+        "KV bytes/token",
+        "GFLOPs/token",
+    )
+    return table(headers, rows, numbers=range(2, len(headers)))
+
+
+def title(model: ResolvedConfig) -> str:
+    """One line that says which model it is."""
+    return f"{model.preset or 'config'}: {sizes(model.config)}"
+
+
+def sizes(config: ModelConfig) -> str:
+    """The sizes of a model in one line."""
+    return (
+        f"{config.n_layers} layers, width {config.emb_dim}, {config.n_heads} heads, {_feed_forward(config)},"
+        f" context {config.context_length}, vocabulary {config.vocab_size}"
+    )
+
+
+def _feed_forward(config: ModelConfig) -> str:
+    if not config.is_moe:
+        return f"feed-forward {config.feed_forward} {config.ffn_dim}"
+    shared = f" and {config.n_shared_experts} shared" if config.n_shared_experts else ""
+    experts = f"{config.n_experts} experts {config.expert_feed_forward} {config.ffn_dim}"
+    return f"{experts}{shared}, {config.n_experts_per_token} per token"
+
+
+def _gigabytes(n: int) -> str:
+    return f"{n / 1e9:.2f} GB" if n >= 1e8 else f"{n / 1e6:.2f} MB"
