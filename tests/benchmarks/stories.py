@@ -1,0 +1,41 @@
+"""The figures of the model that ships: python -m tests.benchmarks.stories VALIDATION
+
+Bits a byte on a text file (.xz too) by strides, and what the model goes on with after three beginnings.
+"""
+
+import sys
+import tempfile
+from pathlib import Path
+
+from gptcli.cli.render import Notes
+from gptcli.cli.source import choose_source
+from gptcli.data import map_tokens, write_tokens
+from gptcli.decode.greedy import decode_greedy
+from gptcli.runtime import make_ready
+from gptcli.tokenizer import Tokenizer
+from gptcli.train.evaluate import evaluate
+
+PROMPTS = ("Once upon a time", "The old king said to his daughter,", "It was a dark night, and the wolf")
+
+
+def main() -> None:
+    source = choose_source("stories", None, [], None, Notes(quiet=True))
+    ready = make_ready(source, device="auto", dtype="float32", seed=0, cache_tokens=0)
+    config, tokenizer = ready.config, Tokenizer(ready.config)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "tokens"
+        n_bytes = write_tokens([Path(sys.argv[1])], tokenizer, config.vocab_size, path)
+        ids = map_tokens(path, config.vocab_size)
+        for stride in (config.context_length, config.context_length // 2, config.context_length // 8):
+            found = evaluate(ready.model, ids, n_bytes, max_length=config.context_length, stride=stride)
+            print(
+                f"stride {stride:4}: {found.nats_per_token:.4f} nats/token,"
+                f" {found.bits_per_byte:.4f} bits/byte over {n_bytes:,} bytes, {len(ids):,} tokens"
+            )
+    for prompt in PROMPTS:
+        steps = decode_greedy(ready.model, tokenizer.encode(prompt), 80)
+        print(f"\n{prompt}{tokenizer.decode([step.token_id for step in steps])}")
+
+
+if __name__ == "__main__":
+    main()
