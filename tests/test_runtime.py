@@ -1,0 +1,78 @@
+"""Device, dtype and memory are decided before anything is loaded; of CUDA, as far as one can pretend it."""
+
+import pytest
+import torch
+
+from gptcli import memory, runtime
+from gptcli.errors import DeviceError, ResourceError
+from gptcli.presets import resolve_options
+from gptcli.runtime import choose_dtype, find_device, make_ready
+from gptcli.weights.plan import plan_load
+from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
+
+
+@pytest.fixture
+def two_gpus(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+
+
+class TestDevice:
+    @pytest.mark.usefixtures("two_gpus")
+    def test_auto_takes_the_first_gpu_where_there_is_one(self):
+        assert find_device("auto") == find_device("cuda") == torch.device("cuda:0")
+        assert find_device("cuda:1") == torch.device("cuda:1")
+        assert find_device("cpu") == torch.device("cpu")
+
+    @pytest.mark.usefixtures("two_gpus")
+    def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(self, monkeypatch):
+        with pytest.raises(DeviceError, match="--device cuda:7: there is cuda:0 to cuda:1"):
+            find_device("cuda:7")
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+        with pytest.raises(DeviceError, match="there is only cuda:0"):
+            find_device("cuda:1")
+
+    def test_without_cuda_auto_is_the_cpu(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+        assert find_device("auto") == torch.device("cpu")
+
+
+class TestDtype:
+    @pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "float16"), (torch.bfloat16, "bfloat16")])
+    def test_a_gpu_keeps_the_files_own_and_a_cpu_says_that_it_does_not(self, tmp_path, dtype, name):
+        plan = plan_load(save_tutorial(lively_model(tiny_config()).to(dtype), tmp_path), [])
+        assert choose_dtype("auto", plan, torch.device("cuda:0")) == (name, [])
+        chosen, notes = choose_dtype("auto", plan, torch.device("cpu"))
+        assert chosen == "float32"
+        assert f"--dtype {name} keeps it" in notes[0]
+        assert choose_dtype("bfloat16", plan, torch.device("cpu")) == ("bfloat16", [])
+
+    def test_random_weights_and_double_precision_files_are_float32(self, tmp_path):
+        plan = plan_load(save_tutorial(lively_model(tiny_config()).double(), tmp_path), [])
+        for source in (plan, resolve_options("gpt2-small", None, [])):
+            for device in ("cpu", "cuda:0"):
+                assert choose_dtype("auto", source, torch.device(device)) == ("float32", [])
+
+
+class TestMemory:
+    @pytest.mark.usefixtures("two_gpus")
+    def test_a_gpu_that_is_too_small_is_told_before_it_is_filled(self, monkeypatch):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (10**9, 2 * 10**9))
+        source = resolve_options("gpt2-xl", None, [])
+        with pytest.raises(ResourceError) as error:
+            make_ready(source, device="cuda", dtype="float32", seed=1, cache_tokens=1024)
+        assert "float32 weights (6,230,444,800) and key/value cache (629,145,600)" in str(error.value)
+        assert "there are 1,000,000,000" in str(error.value)
+
+    def test_a_mapped_file_needs_no_memory_and_a_cast_one_does(self, tmp_path, monkeypatch):
+        plan = plan_load(save_huggingface(lively_model(tiny_config()), tmp_path), [])
+        monkeypatch.setattr(runtime, "available_bytes", lambda: 1000)
+        make_ready(plan, device="cpu", dtype="float32", seed=1, cache_tokens=0)
+        with pytest.raises(ResourceError, match="not enough memory: bfloat16 weights"):
+            make_ready(plan, device="cpu", dtype="bfloat16", seed=1, cache_tokens=0)
+
+    def test_the_smallest_of_all_limits_counts(self, monkeypatch):
+        assert 0 < memory.available_bytes() < 1 << 50
+        numbers = {"/sys/fs/cgroup/memory.max": 3000, "/sys/fs/cgroup/memory.current": 1000}
+        monkeypatch.setattr(memory, "_read_number", numbers.get)
+        assert memory.available_bytes() == 2000
