@@ -70,6 +70,14 @@ assert not set({HEAVY!r}) & set(sys.modules)
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
 
 
+@pytest.mark.parametrize("env", [{"TERM": "dumb"}, {"COLUMNS": "20"}, {"NO_COLOR": "1"}], ids=str)
+def test_a_pipe_gets_full_numbers_whatever_the_terminal(process, env):
+    out = process("params", "-p", "gpt2-xl", env=env).stdout.decode()
+    assert "1,557,611,200" in out
+    assert "key/value cache, 1,024 tokens    629,145,600  bytes = 0.63 GB" in out
+    assert "\x1b" not in out
+
+
 def test_a_command_substitution_holds_the_text_and_nothing_else(process, tiny_config_file):
     result = process("generate", "Hi", "-c", tiny_config_file, "-n", 2)
     assert result.returncode == 0

@@ -367,6 +367,8 @@ class TestArithmeticOfTheConfig:
         message = fails(tmp_path, preset="gpt2-medium")
         assert "gpt2-medium asks for emb_dim 1024, n_layers 24, ffn_dim 4096, n_heads 16" in message
         assert "use --preset gpt2-small" in message
+        (tmp_path / "config.json").write_text(json.dumps(huggingface_config(model.config, n_layer=24)))
+        assert "(they are those of gpt2-small)" in fails(tmp_path)
 
 
 class TestPickles:

@@ -42,7 +42,7 @@ Preset = Annotated[
         "--preset",
         "-p",
         metavar="NAME",
-        help="A model by name: gpt2-small, gpt2-medium, gpt2-large, gpt2-xl or gpt-124m; any case.",
+        help="A model by name, such as gpt2-small or gpt-124m; gptcli params --all lists them.",
         rich_help_panel=MODEL,
     ),
 ]

@@ -116,7 +116,9 @@ def _check_config_beside(beside: Layer, facts: Mapping[str, Any]) -> None:
     if wrong:
         claimed = ", ".join(f"{key} {said[key]}" for key in wrong)
         held = ", ".join(f"{key} {facts[key]}" for key in wrong)
-        raise WeightsError(f"{beside.name} says {claimed}, and the tensors beside it have {held}")
+        preset = fitting_preset(facts)
+        fits = f" (they are those of {preset})" if preset else ""
+        raise WeightsError(f"{beside.name} says {claimed}, and the tensors beside it have {held}{fits}")
 
 
 def _decide_head(recognised: Recognised, beside: Layer) -> tuple[Head, bool]:
