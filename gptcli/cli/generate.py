@@ -12,7 +12,7 @@ from gptcli.cli.prompt import read_prompt
 from gptcli.cli.render import Answer, Notes, say, to_json
 from gptcli.errors import UsageError
 
-DECODING = "Decoding"
+DECODING, SAMPLING = "Decoding", "Sampling (any of the first four turns it on)"
 
 
 def generate(
@@ -63,6 +63,28 @@ def generate(
             rich_help_panel=DECODING,
         ),
     ] = False,
+    temperature: Annotated[
+        float | None,
+        typer.Option(
+            metavar="X", help="Sample, from logits divided by X; 0 is greedy.", rich_help_panel=SAMPLING
+        ),
+    ] = None,
+    top_k: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Sample among the N most probable.", rich_help_panel=SAMPLING),
+    ] = None,
+    top_p: Annotated[
+        float | None,
+        typer.Option(
+            metavar="P", help="Sample among the fewest that have P together.", rich_help_panel=SAMPLING
+        ),
+    ] = None,
+    num_samples: Annotated[
+        int, typer.Option(metavar="N", help="Sample N continuations.", rich_help_panel=SAMPLING)
+    ] = 1,
+    separator: Annotated[
+        str, typer.Option(metavar="TEXT", help="The line between them.", rich_help_panel=SAMPLING)
+    ] = "---",
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     seed: options.Seed = 123,
@@ -88,7 +110,8 @@ def generate(
 ) -> None:
     """Continue a prompt, greedily: the most probable token, again and again.
 
-    Without --weights the weights are random, drawn from --seed, and the text is noise.
+    Without --weights a preset's weights are random, drawn from --seed, and its text is noise; but those of
+    stories, which is the choice when nothing is chosen, ship with gptcli.
 
     [bold]Examples[/bold]
 
@@ -98,10 +121,12 @@ def generate(
 
     echo "Q: What is a GPT? A:" | gptcli generate -w gpt2/ --stop "Q:" --no-echo
 
+    gptcli generate "The king" --temperature 0.8 --num-samples 3 --seed 7
+
     text=$(gptcli generate "Hi" -w gpt2/ --quiet)
     """
     notes = Notes(quiet)
-    _check(max_new_tokens, stop or [], json, logprobs)
+    _check(max_new_tokens, num_samples, stop or [], json, logprobs)
     device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
 
     from gptcli.cli.source import choose_source
@@ -128,20 +153,26 @@ def generate(
     notes.note(request.note())
 
     from gptcli.cli.record import Generation
-    from gptcli.decode.completion import Completion
+    from gptcli.decode.sampling import Sampling
     from gptcli.runtime import make_ready
 
+    is_sampled = num_samples > 1 or not (temperature is top_k is top_p is None)
+    sampling = Sampling(1.0 if temperature is None and is_sampled else temperature or 0.0, top_k, top_p)
     ready = make_ready(source, device=device, dtype=dtype, seed=seed, cache_tokens=request.cache_tokens)
     for note in ready.notes:
         notes.note(note)
-    generation = Generation(request, Completion(), ready, source.preset, weights)
-    pieces = generation.pieces(tokenizer, use_cache=not no_kv_cache, logprobs=logprobs)
+    generation = Generation(request, ready, source.preset, weights)
     answer = Answer(output)
+    for index in range(num_samples):
+        choose = sampling.chooser(seed, index)
+        pieces = generation.pieces(tokenizer, choose, use_cache=not no_kv_cache, logprobs=logprobs)
+        if json:
+            deque(pieces, maxlen=0)  # runs to the end, keeps nothing
+        else:
+            answer.write(f"{separator}\n" if index else "")
+            stream_text(answer, "" if no_echo else text, pieces)
     if json:
-        deque(pieces, maxlen=0)  # runs to the end, keeps nothing
         answer.write(to_json(generation.record(logprobs=logprobs)) + "\n")
-    else:
-        stream_text(answer, "" if no_echo else text, pieces)
     answer.close()
     notes.note(generation.note())
     if stats:
@@ -160,7 +191,9 @@ def stream_text(answer: Answer, prompt: str, pieces: Iterable[str]) -> None:
     answer.write("\n")
 
 
-def _check(max_new_tokens: int, stops: Sequence[str], json: bool, logprobs: bool) -> None:
+def _check(max_new_tokens: int, num_samples: int, stops: Sequence[str], json: bool, logprobs: bool) -> None:
+    if num_samples < 1:
+        raise UsageError(f"--num-samples {num_samples}: expected 1 or more")
     if max_new_tokens < 0:
         raise UsageError(f"--max-new-tokens {max_new_tokens}: expected 0 or more")
     if "" in stops:

@@ -95,7 +95,7 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         metavar="N",
-        help="Draws the random weights when no --weights are given.",
+        help="Draws the samples, and the weights where there are none.",
         rich_help_panel=RUN,
     ),
 ]

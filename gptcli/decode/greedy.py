@@ -1,6 +1,6 @@
 """Greedy decoding: the most probable next token, again and again."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import torch
@@ -9,6 +9,9 @@ from torch import Tensor
 from gptcli.errors import NumericsError
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
+
+# Takes the logits [V] of the next token, gives its id.
+Choose = Callable[[Tensor], int]
 
 
 @dataclass(frozen=True)
@@ -19,7 +22,11 @@ class Step:
     logprob: float | None = None
 
 
-@torch.inference_mode()
+def most_probable(logits: Tensor) -> int:
+    """The id of the largest logit of [V]; of several the lowest id."""
+    return int(logits.argmax())
+
+
 def decode_greedy(
     model: GPTModel,
     prompt_ids: Sequence[int],
@@ -29,7 +36,24 @@ def decode_greedy(
     slide: bool = True,
     logprobs: bool = False,
 ) -> Iterator[Step]:
-    """Yield up to `max_new_tokens` tokens that follow `prompt_ids`, one or more; ties go to the lowest id.
+    """`decode` by the most probable token."""
+    return decode(
+        model, prompt_ids, max_new_tokens, most_probable, use_cache=use_cache, slide=slide, logprobs=logprobs
+    )
+
+
+@torch.inference_mode()
+def decode(
+    model: GPTModel,
+    prompt_ids: Sequence[int],
+    max_new_tokens: int,
+    choose: Choose,
+    *,
+    use_cache: bool = True,
+    slide: bool = True,
+    logprobs: bool = False,
+) -> Iterator[Step]:
+    """Yield up to `max_new_tokens` tokens that follow `prompt_ids`, one or more, each as `choose` chooses.
 
     With a cache or without, the tokens are the same. Past `context_length` the model sees the last
     `context_length` tokens (`slide`), or decoding ends: then at most context - prompt + 1 tokens come. The
@@ -42,12 +66,12 @@ def decode_greedy(
         if len(ids) > context and not slide:
             return
         logits = next_logits(model, ids, cache)  # [V]
-        token = int(logits.argmax())
         if not torch.isfinite(logits).all():
             raise NumericsError(
                 f"the model's logits are not finite after {len(ids)} tokens: the weights are broken, or too"
                 " large for this dtype (try --dtype float32)"
             )
+        token = choose(logits)
         yield Step(token, float(logits.float().log_softmax(-1)[token]) if logprobs else None)
         ids.append(token)
 
