@@ -155,6 +155,20 @@ def test_what_it_writes_generates_and_loads_in_transformers(train, tmp_path, cli
     assert out[0, ids.shape[1] :].tolist() == record["completion_ids"]
 
 
+def test_it_goes_on_from_weights_and_leaves_their_file_alone(train, tmp_path):
+    assert train("first", "--steps", 40)[0] == 0
+    path = tmp_path / "first" / "model.safetensors"
+    before = path.read_bytes()
+    status, records, _ = train(
+        "second", "--steps", 3, "--weights", tmp_path / "first", "--learning-rate", 1e-4
+    )
+    assert status == 0
+    _, first, _ = train("again", "--steps", 1)
+    assert losses(records)[1] < losses(first)[1] - 0.5
+    assert path.read_bytes() == before
+    assert (tmp_path / "second" / "model.safetensors").read_bytes() != before
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [

@@ -10,7 +10,8 @@ import typer
 from gptcli.cli import boundary, options
 from gptcli.cli.render import Notes, say
 from gptcli.errors import UsageError
-from gptcli.presets import resolve_options
+from gptcli.presets import ResolvedConfig, chosen_layers, resolve_options
+from gptcli.weights.plan import LoadPlan, plan_load
 
 PROGRAM = "python -m gptcli.train"
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -47,6 +48,7 @@ def train(
     preset: options.Preset = None,
     config: options.Config = None,
     set_: options.Set = None,
+    weights: options.Weights = None,
     steps: Annotated[
         int, typer.Option(metavar="N", help="Optimizer steps.", min=1, rich_help_panel=RECIPE)
     ] = 1000,
@@ -130,17 +132,24 @@ def train(
 ) -> None:
     """Train a GPT on text, and write a folder that gptcli generate --weights takes.
 
+    It begins with random weights, or with those that --weights names.
+
     Ctrl-C ends after the step under way and writes a checkpoint; --resume goes on from it to the same losses.
 
-    [bold]Example[/bold]
+    [bold]Examples[/bold]
+
+    python -m gptcli.train --data mine.txt --weights gpt2/ --learning-rate 5e-5 --output tuned
 
     python -m gptcli.train --data stories.txt --preset gpt2-small --set n_layers=4 --output my-model
     """
-    resolved = resolve_options(preset, config, set_ or [])
+    if weights is None:
+        source: ResolvedConfig | LoadPlan = resolve_options(preset, config, set_ or [])
+    else:
+        source = plan_load(weights, chosen_layers(preset, config, set_ or []))
     device, seed = options.check_device(device), options.check_seed(seed)
-    window = max_length or resolved.config.context_length
-    if window > resolved.config.context_length:
-        raise UsageError(f"--max-length {window}: the context length is {resolved.config.context_length}")
+    window = max_length or source.config.context_length
+    if window > source.config.context_length:
+        raise UsageError(f"--max-length {window}: the context length is {source.config.context_length}")
 
     from gptcli.runtime import DTYPES, find_device
     from gptcli.train.run import Interrupted, Plan, Run
@@ -177,7 +186,7 @@ def train(
     )
     notes = Notes(quiet)
     log = _print_json if json else Progress(quiet)
-    run = Run(resolved.config, settings, plan, place, log, notes.note)
+    run = Run(source, settings, plan, place, log, notes.note)
     try:
         run.go()
     except Interrupted as error:

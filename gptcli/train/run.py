@@ -19,7 +19,8 @@ from gptcli.decode.greedy import decode_greedy
 from gptcli.errors import UsageError
 from gptcli.memory import available_bytes, require
 from gptcli.model.gpt import GPTModel
-from gptcli.model.init import random_model
+from gptcli.model.init import empty_model, random_model
+from gptcli.presets import ResolvedConfig
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from gptcli.train.evaluate import Evaluation, evaluate
@@ -27,6 +28,8 @@ from gptcli.train.loop import Step, training_steps
 from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import Settings
 from gptcli.weights.files import SINGLE
+from gptcli.weights.load import load_weights
+from gptcli.weights.plan import LoadPlan
 from gptcli.weights.save import save_model
 
 LOG = "log.jsonl"
@@ -56,7 +59,7 @@ class Run:
 
     def __init__(
         self,
-        config: ModelConfig,
+        source: ResolvedConfig | LoadPlan,
         settings: Settings,
         plan: Plan,
         device: torch.device,
@@ -64,6 +67,7 @@ class Run:
         say: Callable[[str], None],
     ) -> None:
         self.settings, self.plan, self._log, self._say = settings, plan, log, say
+        config = source.config
         self.tokenizer = Tokenizer(config)
         _check_room(config, device)
         _check_folder(plan)
@@ -71,7 +75,8 @@ class Run:
         self.validation_ids, self.validation_bytes = self._tokens(
             plan.validation, "validation.tokens", config
         )
-        self.model: GPTModel = random_model(config, settings.seed).to(device)
+        self.model = _initial_model(source, settings.seed).to(device)
+        self.model.tie_head()
         torch.manual_seed(settings.seed)
         self.optimizers = Optimizers(self.model, settings)
         self.done, self.best = 0, math.inf
@@ -179,6 +184,18 @@ class Run:
         with (self.plan.folder / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self._log(record)
+
+
+def _initial_model(source: ResolvedConfig | LoadPlan, seed: int) -> GPTModel:
+    """Random weights, or those of a file: as numbers of our own, which may change."""
+    if isinstance(source, ResolvedConfig):
+        return random_model(source.config, seed)
+    loaded = load_weights(source, device=torch.device("cpu"), dtype=torch.float32)
+    state = {name: tensor.clone().contiguous() for name, tensor in loaded.model.state_dict().items()}
+    model = empty_model(loaded.config)
+    model.load_state_dict(state, assign=True)
+    model.tie_head()
+    return model.requires_grad_(True)
 
 
 def _check_room(config: ModelConfig, device: torch.device) -> None:
