@@ -1,3 +1,18 @@
-"""A from-scratch PyTorch GPT-2 on the command line."""
+"""A from-scratch PyTorch GPT-2 on the command line, and from Python: `load_model`, `generate`."""
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gptcli.api import generate, load_model
 
 __version__ = "0.1.0"
+__all__ = ["__version__", "generate", "load_model"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import torch when a model is asked for, not before."""
+    if name in ("generate", "load_model"):
+        from gptcli import api
+
+        return getattr(api, name)
+    raise AttributeError(f"module 'gptcli' has no attribute {name!r}")

@@ -7,12 +7,11 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel
 
-from gptcli.cli.render import Notes
-from gptcli.cli.source import choose_source
 from gptcli.decode.greedy import decode_greedy
 from gptcli.hf_config import to_huggingface
 from gptcli.presets import shipped_weights
 from gptcli.runtime import make_ready
+from gptcli.source import choose_source
 from gptcli.tokenizer import Tokenizer
 
 PROMPTS = ["Once upon a time", "The wolf said:", "", "naïve 中文 😀 \n\n"]
@@ -20,7 +19,7 @@ PROMPTS = ["Once upon a time", "The wolf said:", "", "naïve 中文 😀 \n\n"]
 
 @pytest.fixture(scope="module")
 def ready():
-    source = choose_source("stories", None, [], None, Notes(quiet=True))
+    source = choose_source("stories", None, [], None)
     return make_ready(source, device="cpu", dtype="auto", seed=0, cache_tokens=0)
 
 

@@ -129,9 +129,11 @@ def generate(
     _check(max_new_tokens, num_samples, stop or [], json, logprobs)
     device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
 
-    from gptcli.cli.source import choose_source
+    from gptcli.source import choose_source, is_shipped_default, shipped_note
 
-    source = choose_source(preset, config, set_ or [], weights, notes)
+    source = choose_source(preset, config, set_ or [], weights)
+    if is_shipped_default(preset, config, weights):
+        notes.note(shipped_note())
     check_writable(output)
     text = read_prompt(prompt or [], notes)
 

@@ -34,6 +34,23 @@ def check_seed(seed: int) -> int:
     return seed
 
 
+def complete_preset(incomplete: str) -> list[str]:
+    """Presets that begin so, for the shell."""
+    from gptcli.presets import preset_names
+
+    return [name for name in preset_names() if name.startswith(incomplete.lower())]
+
+
+def complete_device(incomplete: str) -> list[str]:
+    """Devices that begin so."""
+    return [name for name in ("auto", "cpu", "cuda", "cuda:0") if name.startswith(incomplete.lower())]
+
+
+def complete_dtype(incomplete: str) -> list[str]:
+    """Dtypes that begin so."""
+    return [name for name in DTYPE_NAMES if name.startswith(incomplete.lower())]
+
+
 MODEL, RUN, OUT = "The model", "Device and numbers", "Output"
 
 Preset = Annotated[
@@ -42,6 +59,7 @@ Preset = Annotated[
         "--preset",
         "-p",
         metavar="NAME",
+        autocompletion=complete_preset,
         help="A model by name, such as gpt2-small or gpt-124m; gptcli params --all lists them.",
         rich_help_panel=MODEL,
     ),
@@ -77,6 +95,7 @@ Device = Annotated[
     typer.Option(
         "--device",
         metavar="NAME",
+        autocompletion=complete_device,
         help="auto, cpu, cuda or cuda:N; auto takes CUDA when there is one.",
         rich_help_panel=RUN,
     ),
@@ -86,6 +105,7 @@ Dtype = Annotated[
     typer.Option(
         "--dtype",
         metavar="NAME",
+        autocompletion=complete_dtype,
         help="auto, float32, bfloat16 or float16; auto is float32 on a CPU, the file's own on CUDA.",
         rich_help_panel=RUN,
     ),

@@ -22,11 +22,18 @@ NAMES: tuple[str, ...] = (*get_args(Activation), *GATES)
 MOST_POINTS = 1_000_000
 
 
+def _complete(incomplete: str) -> list[str]:
+    return [name for name in NAMES if name.startswith(incomplete.lower())]
+
+
 def plot_activation(
     names: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="NAME", help=f"Of {', '.join(NAMES)}; default: gelu_tanh relu.", show_default=False
+            metavar="NAME",
+            autocompletion=_complete,
+            help=f"Of {', '.join(NAMES)}; default: gelu_tanh relu.",
+            show_default=False,
         ),
     ] = None,
     derivative: Annotated[bool, typer.Option("--derivative", help="Draw the derivatives.")] = False,

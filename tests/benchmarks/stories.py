@@ -7,11 +7,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gptcli.cli.render import Notes
-from gptcli.cli.source import choose_source
 from gptcli.data import map_tokens, write_tokens
 from gptcli.decode.greedy import decode_greedy
 from gptcli.runtime import make_ready
+from gptcli.source import choose_source
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.evaluate import evaluate
 
@@ -19,7 +18,7 @@ PROMPTS = ("Once upon a time", "The old king said to his daughter,", "It was a d
 
 
 def main() -> None:
-    source = choose_source("stories", None, [], None, Notes(quiet=True))
+    source = choose_source("stories", None, [], None)
     ready = make_ready(source, device="auto", dtype="float32", seed=0, cache_tokens=0)
     config, tokenizer = ready.config, Tokenizer(ready.config)
     with tempfile.TemporaryDirectory() as folder:

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from gptcli.cli.render import table
-from gptcli.cli.source import choose_source
 from gptcli.cli.views.request import Request
 from gptcli.cli.views.shapes import shapes_table
 from gptcli.config import ModelConfig
@@ -20,6 +19,7 @@ from gptcli.explain.trace import Trace, trace
 from gptcli.plots.attention import attention_figure, attention_text
 from gptcli.presets import ResolvedConfig
 from gptcli.runtime import ReadyModel, make_ready
+from gptcli.source import choose_source, is_shipped_default, shipped_note
 from gptcli.tokenizer import Tokenizer
 
 DEFAULT_TOP = 5
@@ -40,9 +40,10 @@ class InsideView:
     @classmethod
     def run(cls, request: Request) -> "InsideView":
         """Make the model ready and run the prompt through it."""
-        source = choose_source(
-            request.preset, request.config, request.assignments, request.weights, request.notes
-        )
+        chosen = (request.preset, request.config)
+        source = choose_source(*chosen, request.assignments, request.weights)
+        if is_shipped_default(*chosen, request.weights):
+            request.notes.note(shipped_note())
         tokenizer = Tokenizer(source.config)
         ids = _prompt_ids(request, tokenizer, source.config)
         _check_places(request, len(ids), source.config)

@@ -1,0 +1,70 @@
+"""The same from Python: a model, and its continuation of a prompt. Nothing here prints."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gptcli.decode.completion import Completion, FinishReason
+from gptcli.decode.greedy import decode
+from gptcli.decode.request import prepare
+from gptcli.decode.sampling import Sampling
+from gptcli.runtime import ReadyModel, make_ready
+from gptcli.source import choose_source
+from gptcli.tokenizer import Tokenizer
+
+
+@dataclass(frozen=True)
+class Text:
+    """A continuation: its text, the ids of every generated token, and why it ended."""
+
+    text: str
+    ids: list[int]
+    finish_reason: FinishReason
+
+
+def load_model(
+    weights: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    config: str | Path | None = None,
+    device: str = "auto",
+    dtype: str = "auto",
+    seed: int = 123,
+) -> ReadyModel:
+    """A model that is ready to decode: a weights file or folder, or a preset (`stories` has its own).
+
+    A preset without weights, or a config file, gets random ones, drawn from `seed`. What the command line
+    would say on stderr stands in the result's `notes`. Raises the errors of `gptcli.errors`.
+    """
+    source = choose_source(preset, _path(config), [], _path(weights))
+    return make_ready(
+        source, device=device, dtype=dtype, seed=seed, cache_tokens=source.config.context_length
+    )
+
+
+def generate(
+    model: ReadyModel,
+    prompt: str,
+    *,
+    max_new_tokens: int = 50,
+    stops: Sequence[str] = (),
+    temperature: float = 0.0,
+    top_k: int | None = None,
+    top_p: float | None = None,
+    seed: int = 123,
+) -> Text:
+    """The model's continuation of `prompt`: greedy, or sampled with a `temperature` above 0.
+
+    Raises `UsageError` for a prompt that the model cannot take, or numbers that cannot be.
+    """
+    tokenizer = Tokenizer(model.config)
+    request = prepare(prompt, tokenizer, model.config, max_new_tokens=max_new_tokens, stops=tuple(stops))
+    choose = Sampling(temperature, top_k, top_p).chooser(seed, 0)
+    done = Completion()
+    for _ in done.stream(decode(model.model, request.prompt_ids, max_new_tokens, choose), tokenizer, request):
+        pass
+    return Text(done.text, done.ids, done.finish_reason)
+
+
+def _path(path: str | Path | None) -> Path | None:
+    return None if path is None else Path(path)
