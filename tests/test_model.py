@@ -144,6 +144,28 @@ class TestCache:
         assert cached == uncached == simple
         assert len(set(cached)) > 20
 
+    def test_rounding_never_decides_with_a_cache_what_it_does_not_without(self, monkeypatch):
+        config = tiny_config(context_length=64, vocab_size=200)
+        model = lively_model(config)
+        with torch.no_grad():  # every token has a twin, but for rounding
+            model.out_head.weight[100:] = model.out_head.weight[:100] * (1 + 1e-7)
+        real = KVCache.append
+
+        def rounded(cache: KVCache, layer: int, keys: torch.Tensor, values: torch.Tensor):
+            return real(cache, layer, keys * (1 + 2e-7), values * (1 - 2e-7))
+
+        monkeypatch.setattr(KVCache, "append", rounded)
+        differed = 0
+        for seed in range(5):
+            prompt = ids_of(4, 200, seed)
+            cached = [step.token_id for step in decode_greedy(model, prompt, 50)]
+            uncached = [step.token_id for step in decode_greedy(model, prompt, 50, use_cache=False)]
+            assert cached == uncached
+            with monkeypatch.context() as patch:
+                patch.setattr("gptcli.decode.greedy.is_near_tie", lambda _logits: False)
+                differed += [s.token_id for s in decode_greedy(model, prompt, 50)] != uncached
+        assert differed  # the rule is what makes them equal
+
     def test_past_the_context_the_window_slides_as_in_the_tutorial(self):
         config = tiny_config(context_length=16, vocab_size=500)
         model = lively_model(config)
