@@ -35,7 +35,8 @@ def test_the_wheel_holds_what_is_needed_and_no_tests(wheel):
     for name in ("gpt2_ranks.zlib", "README.md", "LICENSE"):
         assert f"gptcli/vocab/{name}" in names
     assert not [name for name in names if "test" in name]
-    assert wheel.stat().st_size < 1_000_000
+    assert "gptcli/configs/stories.safetensors" in names
+    assert wheel.stat().st_size < 13_000_000
 
 
 def test_a_fresh_environment_runs_it_from_any_folder(wheel, tmp_path):
@@ -63,5 +64,6 @@ def test_a_fresh_environment_runs_it_from_any_folder(wheel, tmp_path):
     where = [python, "-c", "import gptcli; print(gptcli.__file__)"]
     assert str(home) in subprocess.check_output(where, cwd=empty, env=env, text=True)
     assert "1,557,611,200" in run("params", "--preset", "gpt2-xl")
+    assert "stories" not in run("generate", "Once upon a time", "-n", "5")
     text = run("generate", "Hello, I am", "-p", "gpt-124m", "--set", "n_layers=1", "-n", "3")
     assert text.startswith("Hello, I am")

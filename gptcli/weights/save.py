@@ -26,12 +26,13 @@ def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32
     layout = TUTORIAL if theirs is None else HUGGINGFACE
     state = model.state_dict()
     parameters = {name: state[name].detach().to("cpu", dtype) for name in parameter_shapes(config)}
-    temporary = folder / f".{SINGLE}.part"
-    save_file(lay_out(parameters, layout, config), temporary, metadata={"format": "pt"})
-    temporary.replace(folder / SINGLE)
     text = json.dumps(config.model_dump() if theirs is None else theirs, indent=2) + "\n"
-    (folder / ".config.json.part").write_text(text, encoding="utf-8")
-    (folder / ".config.json.part").replace(folder / "config.json")
+    about, temporary = folder / ".config.json.part", folder / f".{SINGLE}.part"
+    about.write_text(text, encoding="utf-8")
+    save_file(lay_out(parameters, layout, config), temporary, metadata={"format": "pt"})
+    temporary.chmod(about.stat().st_mode & 0o777)  # safetensors makes files that only their owner reads
+    temporary.replace(folder / SINGLE)
+    about.replace(folder / "config.json")
     return layout
 
 

@@ -53,7 +53,7 @@ class InsideView:
         if isinstance(source, ResolvedConfig):
             origin = f"random weights, seed {request.seed}"
         else:
-            origin = f"weights {source.checkpoint.path}"
+            origin = f"weights {request.weights}" if request.weights else "the weights that ship"
         label = f"{source.preset or 'config'}, {origin}, prompt {request.prompt!r}"
         stops = journey_of(ready.model, [ids]) if request.shapes else []
         return cls(request, ready, tokenizer, label, trace(ready.model, ids), stops)
