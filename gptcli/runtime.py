@@ -102,7 +102,8 @@ def choose_dtype(name: str, source: ResolvedConfig | LoadPlan, device: torch.dev
     in_file = max(sizes, key=lambda dtype: sizes[dtype])
     if device.type != "cpu" or in_file == "float32":
         return in_file, []
-    return "float32", [f"the file holds {in_file}; on a CPU it runs as float32 (--dtype {in_file} keeps it)"]
+    note = f"the file holds {in_file}; on a CPU it runs as float32 (--dtype {in_file} keeps it)"
+    return "float32", [] if source.ships else [note]
 
 
 def _memory(

@@ -30,9 +30,10 @@ def test_its_weights_are_at_most_12_megabytes():
 def test_it_is_the_default_and_one_line_says_so(cli):
     result = cli("generate", "Once upon a time", "-n", 12)
     assert result.status == 0
-    notes = [line for line in result.err.splitlines() if "stories" in line]
-    assert len(notes) == 1
-    assert "--weights takes a GPT-2" in notes[0]
+    (note,) = result.err.splitlines()
+    assert "stories" in note
+    assert "--weights takes a GPT-2" in note
+    assert cli("generate", "Once upon a time", "-n", 1, "-p", "stories").err == ""
     assert cli("generate", "Once upon a time", "-n", 12, "-p", "stories", "--quiet").out == result.out
     record = json.loads(cli("generate", "Once upon a time", "-n", 12, "--json", "-q").out)
     assert record["model"]["preset"] == "stories"

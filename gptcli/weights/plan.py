@@ -13,7 +13,7 @@ from gptcli.config import ModelConfig
 from gptcli.config_files import read_config_file
 from gptcli.errors import ConfigError, WeightsError
 from gptcli.hf_config import from_huggingface, is_huggingface
-from gptcli.presets import Layer, ResolvedConfig, resolve
+from gptcli.presets import Layer, ResolvedConfig, presets_folder, resolve
 from gptcli.weights.facts import PRESENCE_KEYS, SIZE_KEYS, facts_of, fitting_preset, said_by
 from gptcli.weights.feed_forward import settle_feed_forward
 from gptcli.weights.files import open_checkpoint
@@ -51,6 +51,11 @@ class LoadPlan:
         return self.resolved.preset or self.fitting_preset
 
     @property
+    def ships(self) -> bool:
+        """Whether these are weights of ours, of which nothing needs saying."""
+        return self.checkpoint.path.parent == presets_folder()
+
+    @property
     def checkpoint(self) -> Checkpoint:
         return self.recognised.checkpoint
 
@@ -79,7 +84,7 @@ def plan_checkpoint(recognised: Recognised, layers: Sequence[Layer]) -> LoadPlan
     notes = []
     if head_is_embedding:
         notes.append("the file has no token embedding of its own: its head serves as embedding too")
-    elif head == "embedding" and "tie_embeddings" not in beside.values:
+    elif head == "embedding" and not any(said_by(layer).get("tie_embeddings") for layer in (beside, *layers)):
         notes.append("the file has no head of its own: the token embedding serves as head")
     notes += _check_layers(recognised, layers, facts, beside)
     heads, more_notes = _n_heads(recognised, layers, facts, beside)
