@@ -116,6 +116,11 @@ def save_huggingface(model: GPTModel, folder: Path, *, config: bool = True, **co
     return folder
 
 
+def peak_bytes() -> int:
+    """The most memory that this process has held (Linux). `getrusage` would count what its parent held."""
+    return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
+
+
 def scripted_model(script: Mapping[int, int], **changes: Any) -> GPTModel:
     """A model with GPT-2's vocabulary in which token a is followed by `script[a]`, for every a in the script.
 

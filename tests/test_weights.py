@@ -164,15 +164,15 @@ class TestLayouts:
             assert any(low <= parameter.data_ptr() < high for low, high in spans), name
         assert not loaded.trf_blocks[0].ff.layers[0].weight.is_contiguous()  # input-first, as it lies there
 
-    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="ru_maxrss is in KiB on Linux alone")
+    @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
     def test_loading_takes_no_more_memory_than_the_file(self, tmp_path):
         path = sparse_safetensors(
             tmp_path / "model.safetensors", resolve_options("gpt2-small", None, []).config
         )
         code = f"""
-import resource, torch
+import torch
 from pathlib import Path
-peak = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+from tests.models import peak_bytes as peak
 before = peak()
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
