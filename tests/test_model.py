@@ -1,6 +1,9 @@
 """The model against independent arithmetic: float64 formulas, torch's own layers, published text."""
 
 import math
+import subprocess
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -214,6 +217,19 @@ class TestInitialisation:
             assert weight.std().item() == pytest.approx(std, rel=0.05)
         assert not any(p.any() for name, p in model.named_parameters() if name.endswith(("bias", "shift")))
         assert all((p == 1).all() for name, p in model.named_parameters() if name.endswith("scale"))
+
+    def test_an_empty_model_draws_nothing_and_imports_nothing_for_it(self):
+        code = """
+import sys, torch
+from gptcli.model.init import empty_model
+from tests.models import tiny_config
+before = torch.get_rng_state()
+model = empty_model(tiny_config())
+assert torch.equal(torch.get_rng_state(), before)
+assert {p.device.type for p in model.parameters()} == {"meta"}
+assert "torch._dynamo" not in sys.modules
+"""
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1], timeout=120)
 
     @pytest.mark.parametrize("tied", [True, False])
     def test_a_seed_decides_all_and_the_global_generator_is_left_alone(self, tied):
