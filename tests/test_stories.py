@@ -40,6 +40,12 @@ def test_it_is_the_default_and_one_line_says_so(cli):
     assert record["model"]["parameters"] == 5_853_184
 
 
+def test_its_sizes_are_its_own(cli):
+    result = cli("generate", "Hi", "--set", "n_layers=3", "-q")
+    assert (result.status, result.out) == (1, "")
+    assert "leave the option out (it fits --preset stories), or name another model" in result.err
+
+
 def test_params_and_inspect_still_show_the_tutorials_model(cli):
     assert cli("params").out.startswith("gpt-124m:")
     assert cli("inspect").out.startswith("gpt-124m:")

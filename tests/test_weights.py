@@ -301,7 +301,8 @@ class TestRefusals:
 
     def test_flags_and_presets_at_odds_with_the_file(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path)
-        assert "--set asks for n_layers 5" in fails(folder, "n_layers=5")
+        message = fails(folder, "n_layers=5")
+        assert "--set asks for n_layers 5; leave the option out" in message
         assert "--set asks for n_heads 2" in fails(folder, "n_heads=2")
         message = fails(folder, "qkv_bias=false")
         assert "--set qkv_bias=false contradicts" in message
@@ -367,6 +368,7 @@ class TestArithmeticOfTheConfig:
         message = fails(tmp_path, preset="gpt2-medium")
         assert "gpt2-medium asks for emb_dim 1024, n_layers 24, ffn_dim 4096, n_heads 16" in message
         assert "use --preset gpt2-small" in message
+        assert "(it fits --preset gpt2-small)" in fails(tmp_path, "n_layers=5")
         (tmp_path / "config.json").write_text(json.dumps(huggingface_config(model.config, n_layer=24)))
         assert "(they are those of gpt2-small)" in fails(tmp_path)
 

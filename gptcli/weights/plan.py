@@ -179,6 +179,9 @@ def _clash(path: Path, layer: Layer, wrong: Mapping[str, tuple[Any, Any]], facts
     asked = ", ".join(f"{key} {value}" for key, (value, _) in wrong.items())
     preset = fitting_preset(facts)
     remedy = f"use --preset {preset}" if preset else "leave the option out: the file gives its sizes"
+    if layer.origin == "flag":
+        fits = f" (it fits --preset {preset})" if preset else ""
+        remedy = f"leave the option out{fits}, or name another model with --preset alone"
     return f"{path} holds a model of {held}, and {layer.name} asks for {asked}; {remedy}"
 
 
