@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gptcli.presets import ResolvedConfig, chosen_layers, preset_layer, resolve_options, shipped_weights
+from gptcli.presets import ResolvedConfig, chosen_layers, preset_layer, resolve, shipped_weights
 from gptcli.weights.plan import LoadPlan, plan_load
 
 SHIPPED = "stories"
@@ -19,19 +19,15 @@ def choose_source(
     layers = chosen_layers(preset, config, assignments)
     if weights is not None:
         return plan_load(weights, layers)
-    if is_shipped_default(preset, config, weights):
+    if preset is None and config is None:
         layers.insert(0, preset_layer(SHIPPED))
     named = next((layer.name for layer in layers if layer.origin == "preset"), None)
     shipped = shipped_weights(named) if named else None
-    return plan_load(shipped, layers) if shipped else resolve_options(preset, config, assignments)
+    return plan_load(shipped, layers) if shipped else resolve(layers)
 
 
-def is_shipped_default(preset: str | None, config: Path | None, weights: Path | None) -> bool:
-    """Whether nothing was chosen, so that the model that ships is taken."""
-    nothing = preset is None and config is None and weights is None
-    return nothing and shipped_weights(SHIPPED) is not None
-
-
-def shipped_note() -> str:
+def default_note(preset: str | None, config: Path | None, weights: Path | None) -> str | None:
     """What a user who chose nothing should know."""
+    if preset is not None or config is not None or weights is not None:
+        return None
     return f"this is {SHIPPED}, the small model that ships with gptcli; --weights takes a GPT-2 of yours"

@@ -97,6 +97,15 @@ def test_no_network_no_home_no_cache(process, tiny_config_file):
     assert b"Traceback" not in result.stderr
 
 
+def test_a_config_may_come_from_a_pipe_which_can_be_read_once(tiny_config_file):
+    gptcli = f"{sys.executable} -m gptcli"
+    for command in ("generate Hi -n 1 -q", "params", "inspect --prompt Hi -q"):
+        line = f"{gptcli} {command} -c <(cat {tiny_config_file})"
+        env = os.environ | {"PYTHONPATH": str(ROOT)}
+        result = subprocess.run(["bash", "-c", line], env=env, capture_output=True, timeout=120, check=False)
+        assert (result.returncode, result.stderr) == (0, b""), command
+
+
 def test_stdin_that_never_closes_is_not_read(process, tiny_config_file):
     reader, writer = os.pipe()
     try:

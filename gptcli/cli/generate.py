@@ -129,11 +129,10 @@ def generate(
     _check(max_new_tokens, num_samples, stop or [], json, logprobs)
     device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
 
-    from gptcli.source import choose_source, is_shipped_default, shipped_note
+    from gptcli.source import choose_source, default_note
 
     source = choose_source(preset, config, set_ or [], weights)
-    if is_shipped_default(preset, config, weights):
-        notes.note(shipped_note())
+    notes.note(default_note(preset, config, weights))
     check_writable(output)
     text = read_prompt(prompt or [], notes)
 
@@ -158,8 +157,7 @@ def generate(
     from gptcli.decode.sampling import Sampling
     from gptcli.runtime import make_ready
 
-    is_sampled = num_samples > 1 or not (temperature is top_k is top_p is None)
-    sampling = Sampling(1.0 if temperature is None and is_sampled else temperature or 0.0, top_k, top_p)
+    sampling = Sampling.asked(temperature, top_k, top_p, num_samples)
     ready = make_ready(source, device=device, dtype=dtype, seed=seed, cache_tokens=request.cache_tokens)
     for note in ready.notes:
         notes.note(note)

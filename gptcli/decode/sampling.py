@@ -22,6 +22,16 @@ class Sampling:
     top_k: int | None = None
     top_p: float | None = None
 
+    @classmethod
+    def asked(
+        cls, temperature: float | None, top_k: int | None, top_p: float | None, num_samples: int
+    ) -> "Sampling":
+        """What the options ask for: greedy unless one turns sampling on, then at 1 where none is said."""
+        if temperature is None:
+            is_on = top_k is not None or top_p is not None or num_samples > 1
+            temperature = 1.0 if is_on else 0.0
+        return cls(temperature, top_k, top_p)
+
     def __post_init__(self) -> None:
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
             raise UsageError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a number above it")

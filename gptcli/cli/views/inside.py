@@ -19,7 +19,7 @@ from gptcli.explain.trace import Trace, trace
 from gptcli.plots.attention import attention_figure, attention_text
 from gptcli.presets import ResolvedConfig
 from gptcli.runtime import ReadyModel, make_ready
-from gptcli.source import choose_source, is_shipped_default, shipped_note
+from gptcli.source import choose_source, default_note
 from gptcli.tokenizer import Tokenizer
 
 DEFAULT_TOP = 5
@@ -42,8 +42,7 @@ class InsideView:
         """Make the model ready and run the prompt through it."""
         chosen = (request.preset, request.config)
         source = choose_source(*chosen, request.assignments, request.weights)
-        if is_shipped_default(*chosen, request.weights):
-            request.notes.note(shipped_note())
+        request.notes.note(default_note(*chosen, request.weights))
         tokenizer = Tokenizer(source.config)
         ids = _prompt_ids(request, tokenizer, source.config)
         _check_places(request, len(ids), source.config)
