@@ -49,7 +49,7 @@ def presets_folder() -> Path:
 
 @cache
 def preset_names() -> tuple[str, ...]:
-    """All presets, smallest file name first."""
+    """All presets, by family, OpenAI's by size."""
     order = {"small": 0, "medium": 1, "large": 2, "xl": 3}
     names = (path.stem for path in presets_folder().glob("*.yaml"))
     return tuple(

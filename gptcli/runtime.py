@@ -34,7 +34,7 @@ class ReadyModel:
     @property
     def weight_bytes(self) -> int:
         """Bytes of all weights; a tied head counts once."""
-        return sum(p.numel() * p.element_size() for p in self.model.parameters())
+        return sum(p.nbytes for p in self.model.parameters())
 
     @property
     def bytes_per_step(self) -> int:
@@ -42,7 +42,7 @@ class ReadyModel:
         looked_up = [self.model.pos_emb.weight]
         if not self.config.tie_embeddings:
             looked_up.append(self.model.tok_emb.weight)
-        return self.weight_bytes - sum(p.numel() * p.element_size() for p in looked_up)
+        return self.weight_bytes - sum(p.nbytes for p in looked_up)
 
 
 def make_ready(

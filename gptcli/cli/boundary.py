@@ -19,6 +19,7 @@ EXIT_STATUSES = (
     "130 interrupted · 143 terminated · 141 the reader of stdout went away. GPTCLI_DEBUG=1 shows tracebacks."
 )
 EXIT_READER_GONE = 141
+OUT_OF_MEMORY = "out of memory; take a smaller preset, a smaller --dtype, or fewer tokens"
 
 
 class Terminated(BaseException):
@@ -64,7 +65,7 @@ def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
     except Terminated:
         return 143
     except MemoryError:
-        return _fail("out of memory; take a smaller preset, a smaller --dtype, or fewer tokens", 1)
+        return _fail(OUT_OF_MEMORY, 1)
     except OSError as error:
         return _fail(f"{error.filename or 'stdout'}: {error.strerror or error}", 1)
     except Exception as error:
@@ -96,7 +97,7 @@ def _usage_message(error: typer.TyperException, program: str, arguments: list[st
 def _unforeseen(error: Exception) -> str:
     """One line for what nobody expected; CUDA's out-of-memory error is known by its name, without torch."""
     if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
-        return "out of memory; take a smaller preset, a smaller --dtype, or fewer tokens"
+        return OUT_OF_MEMORY
     text = " ".join(str(error).split())[:300]
     return f"internal error, {type(error).__name__}: {text} (GPTCLI_DEBUG=1 shows where; please report it)"
 

@@ -19,11 +19,11 @@ from gptcli.decode.greedy import decode_greedy
 from gptcli.errors import UsageError
 from gptcli.memory import available_bytes, require
 from gptcli.model.gpt import GPTModel
-from gptcli.model.init import empty_model, random_model
+from gptcli.model.init import random_model
 from gptcli.presets import ResolvedConfig
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
-from gptcli.train.evaluate import Evaluation, evaluate
+from gptcli.train.evaluate import evaluate
 from gptcli.train.loop import Step, training_steps
 from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import Settings
@@ -85,8 +85,8 @@ class Run:
                 plan.folder, self.model, self.optimizers, self._settings_and_data()
             )
 
-    def go(self) -> Evaluation | None:
-        """Train to the end; the last validation. SIGINT or SIGTERM ends it after the step under way."""
+    def go(self) -> None:
+        """Train to the end. SIGINT or SIGTERM ends it after the step under way."""
         settings, plan = self.settings, self.plan
         dataset = GPTDatasetV1(self.ids, self.tokenizer, settings.max_length, settings.stride)
         stop: list[int] = []
@@ -97,14 +97,13 @@ class Run:
             stop.append(number)
 
         before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
-        validation = None
         try:
             for step in training_steps(self.model, self.optimizers, dataset, settings, self.done):
                 self.done = step.number
                 self._record(step)
                 last = step.number == settings.steps
                 if len(self.validation_ids) > 1 and (last or _due(step.number, plan.evaluate_every)):
-                    validation = self._validate()
+                    self._validate()
                 if _due(step.number, plan.sample_every):
                     self._say(f"sample: {self._sample()!r}")
                 if stop or last or _due(step.number, plan.checkpoint_every):
@@ -116,7 +115,6 @@ class Run:
                 signal.signal(number, handler)
         if not plan.validation:
             save_model(self.model, plan.folder, plan.save_dtype)
-        return validation
 
     def _tokens(self, sources: Sequence[Path], name: str, config: ModelConfig) -> tuple[TokenIds, int]:
         path = self.plan.folder / name
@@ -140,7 +138,7 @@ class Run:
             }
         )
 
-    def _validate(self) -> Evaluation:
+    def _validate(self) -> None:
         start = time.perf_counter()
         found = evaluate(
             self.model,
@@ -162,7 +160,6 @@ class Run:
                 "seconds": round(time.perf_counter() - start, 3),
             }
         )
-        return found
 
     def _sample(self) -> str:
         self.model.eval()
@@ -190,11 +187,9 @@ def _initial_model(source: ResolvedConfig | LoadPlan, seed: int) -> GPTModel:
     """Random weights, or those of a file: as numbers of our own, which may change."""
     if isinstance(source, ResolvedConfig):
         return random_model(source.config, seed)
-    loaded = load_weights(source, device=torch.device("cpu"), dtype=torch.float32)
-    state = {name: tensor.clone().contiguous() for name, tensor in loaded.model.state_dict().items()}
-    model = empty_model(loaded.config)
-    model.load_state_dict(state, assign=True)
-    model.tie_head()
+    model = load_weights(source, device=torch.device("cpu"), dtype=torch.float32).model
+    for parameter in model.parameters():  # until here views of the mapped file
+        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     return model.requires_grad_(True)
 
 

@@ -14,6 +14,11 @@ How = Literal["same", "transpose", "split", "ignore"]
 QKV = ("W_query", "W_key", "W_value")
 
 
+def fill(template: str, block: int | None, expert: int | None) -> str:
+    """A template with its numbers: `{i}` the block's, `{e}` the expert's."""
+    return template.replace("{i}", str(block)).replace("{e}", str(expert))
+
+
 @dataclass(frozen=True)
 class Rule:
     """One row: `source` in the file fills `target`.

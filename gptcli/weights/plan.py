@@ -5,15 +5,13 @@ A preset, a config or `--set` may say the same, never otherwise.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from gptcli.config import ModelConfig
-from gptcli.config_files import read_config_file
 from gptcli.errors import ConfigError, WeightsError
-from gptcli.hf_config import from_huggingface, is_huggingface
-from gptcli.presets import Layer, ResolvedConfig, presets_folder, resolve
+from gptcli.presets import Layer, ResolvedConfig, file_layer, presets_folder, resolve
 from gptcli.weights.facts import PRESENCE_KEYS, SIZE_KEYS, facts_of, fitting_preset, said_by
 from gptcli.weights.feed_forward import settle_feed_forward
 from gptcli.weights.files import open_checkpoint
@@ -106,11 +104,9 @@ def _config_beside(checkpoint: Checkpoint) -> Layer:
     if path is None:
         return Layer("weights", "", {})
     try:
-        values = read_config_file(path)
-        ours = from_huggingface(values, str(path)) if is_huggingface(values) else values
+        return replace(file_layer(path), origin="weights")
     except ConfigError as error:  # a fault of the weights' folder, not of the command line
         raise WeightsError(str(error)) from None
-    return Layer("weights", str(path), ours)
 
 
 def _check_config_beside(beside: Layer, facts: Mapping[str, Any]) -> None:

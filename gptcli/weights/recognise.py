@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from gptcli.errors import WeightsError
 from gptcli.shapes import Shape
 from gptcli.weights.header import Checkpoint, TensorInfo
-from gptcli.weights.layouts import LAYOUTS, Layout, Rule
+from gptcli.weights.layouts import LAYOUTS, Layout, Rule, fill
 
 _NUMBER = r"(?<=\.)(0|[1-9]\d{0,5})(?=\.)"
 
@@ -25,9 +25,7 @@ class Match:
     @property
     def targets(self) -> tuple[str, ...]:
         """Full names of our parameters that it fills."""
-        return tuple(
-            t.replace("{i}", str(self.block)).replace("{e}", str(self.expert)) for t in self.rule.targets
-        )
+        return tuple(fill(target, self.block, self.expert) for target in self.rule.targets)
 
     def target_shape(self) -> Shape:
         """The shape that each target would get from it."""

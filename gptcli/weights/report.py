@@ -7,6 +7,7 @@ from typing import Literal
 
 from gptcli.errors import WeightsError
 from gptcli.shapes import Shape, parameter_shapes
+from gptcli.weights.layouts import fill
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.recognise import Match, shorten
 
@@ -103,16 +104,9 @@ def _shape_fault(match: Match, wanted: Shape) -> str:
 
 def _source_name(plan: LoadPlan, target: str) -> str:
     """The name that a parameter has in this file's layout."""
-    numbers = re.findall(r"(?<=\.)\d+(?=\.)", target)
+    numbers = [int(number) for number in re.findall(r"(?<=\.)\d+(?=\.)", target)]
+    block, expert, *_ = (*numbers, None, None)
     for rule in plan.recognised.layout.rules:
-        for template in rule.targets:
-            places = dict(zip(re.findall(r"\{[ie]\}", template), numbers, strict=False))
-            if _fill(template, places) == target:
-                return _fill(rule.source, places)
+        if any(fill(template, block, expert) == target for template in rule.targets):
+            return fill(rule.source, block, expert)
     raise AssertionError(f"no rule fills {target}")
-
-
-def _fill(template: str, places: dict[str, str]) -> str:
-    for place, number in places.items():
-        template = template.replace(place, number)
-    return template

@@ -13,7 +13,7 @@ from gptcli.hf_config import to_huggingface
 from gptcli.model.gpt import GPTModel
 from gptcli.shapes import parameter_shapes
 from gptcli.weights.files import SINGLE
-from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule
+from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule, fill
 
 
 def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32) -> Layout:
@@ -40,13 +40,15 @@ def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) 
     """Our parameters under the names and in the forms of a layout: its table, read backwards."""
     laid: dict[str, Tensor] = {}
     written: set[str] = set()
+    n_experts = max(config.n_experts, config.n_shared_experts)
     for rule in layout.rules:
-        for i, e in product(range(config.n_layers), range(max(config.n_experts, config.n_shared_experts))):
-            targets = [target.replace("{i}", str(i)).replace("{e}", str(e)) for target in rule.targets]
+        blocks = range(config.n_layers) if "{i}" in rule.source else range(1)
+        experts = range(n_experts) if "{e}" in rule.source else range(1)
+        for i, e in product(blocks, experts):
+            targets = [fill(target, i, e) for target in rule.targets]
             # A parameter has several names in some layouts: the first one is written.
             if targets and all(target in parameters and target not in written for target in targets):
-                name = rule.source.replace("{i}", str(i)).replace("{e}", str(e))
-                laid[name] = _join(rule, [parameters[target] for target in targets])
+                laid[fill(rule.source, i, e)] = _join(rule, [parameters[target] for target in targets])
                 written.update(targets)
     return laid
 
