@@ -60,9 +60,11 @@ def generate(
     tokenizer = Tokenizer(model.config)
     request = prepare(prompt, tokenizer, model.config, max_new_tokens=max_new_tokens, stops=tuple(stops))
     choose = Sampling(temperature, top_k, top_p).chooser(seed, 0)
-    done = Completion()
-    for _ in done.stream(decode(model.model, request.prompt_ids, max_new_tokens, choose), tokenizer, request):
-        pass
+    done = Completion(request, tokenizer)
+    for step in decode(model.model, request.prompt_ids, request.budget, choose):
+        done.take(step)
+        if done.ended:
+            break
     return Text(done.text, done.ids, done.finish_reason)
 
 

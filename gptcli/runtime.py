@@ -92,6 +92,11 @@ def find_device(name: str) -> torch.device:
     return torch.device("cuda", index)
 
 
+def free_bytes(device: torch.device) -> int:
+    """Bytes that may still be taken on a device."""
+    return available_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
+
+
 def choose_dtype(name: str, source: ResolvedConfig | LoadPlan, device: torch.device) -> tuple[str, list[str]]:
     """The dtype for `auto`: float32 on a CPU, the file's own on a GPU; with a note where that is news."""
     if name != "auto" or not isinstance(source, LoadPlan):
@@ -121,5 +126,4 @@ def _memory(
     elif device.type == "cpu" and dtype != "float32":  # drawn in float32 first
         weights += count_parameters(config) * 4
     what = f"{dtype} weights ({weights:,}) and key/value cache ({cache:,})"
-    available = available_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
-    return weights + cache, available, what
+    return weights + cache, free_bytes(device), what

@@ -1,18 +1,20 @@
 """`gptcli generate`: the model's continuation of a prompt."""
 
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
+from pathlib import Path
 from typing import Annotated, Literal
 
 import typer
 
 from gptcli.cli import options
 from gptcli.cli.files import check_writable
+from gptcli.cli.generate_many import Many, ManyOptions
 from gptcli.cli.prompt import read_prompt
-from gptcli.cli.render import Answer, Notes, say, to_json
+from gptcli.cli.render import Notes
 from gptcli.errors import UsageError
 
 DECODING, SAMPLING = "Decoding", "Sampling (any of the first four turns it on)"
+MANY = "Many prompts"
 
 
 def generate(
@@ -85,6 +87,45 @@ def generate(
     separator: Annotated[
         str, typer.Option(metavar="TEXT", help="The line between them.", rich_help_panel=SAMPLING)
     ] = "---",
+    input_: Annotated[
+        Path | None,
+        typer.Option(
+            "--input",
+            "-i",
+            metavar="FILE",
+            help="Prompts: .txt, one a line; .jsonl, with prompt, and id and max_new_tokens if you like;"
+            " .csv with --column. - is stdin.",
+            rich_help_panel=MANY,
+        ),
+    ] = None,
+    input_format: Annotated[
+        Literal["txt", "jsonl", "csv"] | None,
+        typer.Option(help="What the input is, if its name does not tell.", rich_help_panel=MANY),
+    ] = None,
+    column: Annotated[
+        str | None,
+        typer.Option(metavar="NAME", help="The column of a .csv with the prompts.", rich_help_panel=MANY),
+    ] = None,
+    batch_size: Annotated[
+        str,
+        typer.Option(
+            metavar="N|auto",
+            help="How many are decoded side by side; auto takes 32, on CUDA 128, or what fits.",
+            rich_help_panel=MANY,
+        ),
+    ] = "auto",
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with an --output that exists.", rich_help_panel=MANY)
+    ] = False,
+    force: Annotated[
+        bool, typer.Option("--force", help="Write an --output that exists anew.", rich_help_panel=MANY)
+    ] = False,
+    fail_fast: Annotated[
+        bool,
+        typer.Option(
+            "--fail-fast", help="Stop at a bad line, instead of an error record.", rich_help_panel=MANY
+        ),
+    ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
     seed: options.Seed = 123,
@@ -124,79 +165,79 @@ def generate(
     gptcli generate "The king" --temperature 0.8 --num-samples 3 --seed 7
 
     text=$(gptcli generate "Hi" -w gpt2/ --quiet)
+
+    gptcli generate --input prompts.jsonl --output records.jsonl --resume
     """
     notes = Notes(quiet)
-    _check(max_new_tokens, num_samples, stop or [], json, logprobs)
+    _check(max_new_tokens, num_samples, stop or [], is_json=json or input_ is not None, logprobs=logprobs)
     device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
+    asked = ManyOptions(
+        input=input_,
+        format=input_format,
+        column=column,
+        batch_size=batch_size,
+        output=output,
+        resume=resume,
+        force=force,
+        fail_fast=fail_fast,
+        json=json,
+        echo=not no_echo,
+        separator=separator,
+    )
+    asked.check(prompt)
 
     from gptcli.source import choose_source, default_note
 
     source = choose_source(preset, config, set_ or [], weights)
     notes.note(default_note(preset, config, weights))
-    check_writable(output)
-    text = read_prompt(prompt or [], notes)
 
-    from gptcli.decode.request import prepare
-    from gptcli.tokenizer import Tokenizer
+    from gptcli.cli.decoding import Decoding
 
-    tokenizer = Tokenizer(source.config)
-    request = prepare(
-        text,
-        tokenizer,
-        source.config,
-        max_new_tokens=max_new_tokens,
-        stops=tuple(stop or ()),
-        ignore_eos=ignore_eos,
+    decoding = Decoding(
+        source,
+        weights,
+        device,
+        dtype,
+        seed,
+        max_new_tokens,
+        tuple(stop or ()),
+        ignore_eos,
         slide=overflow == "slide",
         plain_prompt=plain_prompt,
+        use_cache=not no_kv_cache,
+        temperature=temperature,
+        top_k=top_k,
+        top_p=top_p,
+        num_samples=num_samples,
+        logprobs=logprobs,
     )
-    notes.warn(request.warning())
-    notes.note(request.note())
+    if input_ is not None:
+        Many(asked, notes).run(decoding, stats=stats)
+        return
+    check_writable(output)
 
-    from gptcli.cli.record import Generation
-    from gptcli.decode.sampling import Sampling
-    from gptcli.runtime import make_ready
+    from gptcli.cli.generate_one import generate_one
 
-    sampling = Sampling.asked(temperature, top_k, top_p, num_samples)
-    ready = make_ready(source, device=device, dtype=dtype, seed=seed, cache_tokens=request.cache_tokens)
-    for note in ready.notes:
-        notes.note(note)
-    generation = Generation(request, ready, source.preset, weights)
-    answer = Answer(output)
-    for index in range(num_samples):
-        choose = sampling.chooser(seed, index)
-        pieces = generation.pieces(tokenizer, choose, use_cache=not no_kv_cache, logprobs=logprobs)
-        if json:
-            deque(pieces, maxlen=0)  # runs to the end, keeps nothing
-        else:
-            answer.write(f"{separator}\n" if index else "")
-            stream_text(answer, "" if no_echo else text, pieces)
-    if json:
-        answer.write(to_json(generation.record(logprobs=logprobs)) + "\n")
-    answer.close()
-    notes.note(generation.note())
-    if stats:
-        say(generation.stats())
+    generate_one(
+        decoding,
+        read_prompt(prompt or [], notes),
+        notes,
+        output=output,
+        json=json,
+        echo=not no_echo,
+        separator=separator,
+        stats=stats,
+    )
 
 
-def stream_text(answer: Answer, prompt: str, pieces: Iterable[str]) -> None:
-    """Prompt and continuation as they come, then a newline; what was printed stays when it is interrupted."""
-    try:
-        answer.write(prompt)
-        for piece in pieces:
-            answer.write(piece)
-    except BaseException:  # an error, Ctrl-C, SIGTERM
-        answer.end_line()
-        raise
-    answer.write("\n")
-
-
-def _check(max_new_tokens: int, num_samples: int, stops: Sequence[str], json: bool, logprobs: bool) -> None:
+def _check(
+    max_new_tokens: int, num_samples: int, stops: Sequence[str], *, is_json: bool, logprobs: bool
+) -> None:
     if num_samples < 1:
         raise UsageError(f"--num-samples {num_samples}: expected 1 or more")
     if max_new_tokens < 0:
         raise UsageError(f"--max-new-tokens {max_new_tokens}: expected 0 or more")
     if "" in stops:
         raise UsageError("--stop '': an empty text would end everything at once")
-    if logprobs and not json:
+    if logprobs and not is_json:
         raise UsageError("--logprobs is part of the JSON record; add --json")

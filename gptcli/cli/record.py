@@ -2,43 +2,38 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
+from gptcli.cli.decoding import Decoding
 from gptcli.cost import count_parameters
 from gptcli.decode.completion import Completion
 from gptcli.decode.greedy import Choose, decode
 from gptcli.decode.request import Request
 from gptcli.runtime import ReadyModel
-from gptcli.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
 class Generation:
     """The completions of one request and all that is known of them; whole once their pieces have run out."""
 
+    decoding: Decoding
     request: Request
     ready: ReadyModel
-    preset: str | None
-    weights: Path | None
+    in_batch: bool = False
     completions: list[Completion] = field(default_factory=list)
 
-    def pieces(
-        self, tokenizer: Tokenizer, choose: Choose, *, use_cache: bool, logprobs: bool
-    ) -> Iterator[str]:
+    def pieces(self, choose: Choose) -> Iterator[str]:
         """Decode one more completion: its text in the pieces in which it becomes certain."""
-        request = self.request
         steps = decode(
             self.ready.model,
-            request.prompt_ids,
-            request.max_new_tokens,
+            self.request.prompt_ids,
+            self.request.budget,
             choose,
-            use_cache=use_cache,
-            slide=request.slide,
-            logprobs=logprobs,
+            use_cache=self.decoding.use_cache,
+            logprobs=self.decoding.logprobs,
         )
-        self.completions.append(Completion())
-        return self.completions[-1].stream(steps, tokenizer, request)
+        self.completions.append(Completion(self.request, self.decoding.tokenizer))
+        return self.completions[-1].stream(steps)
 
     def note(self) -> str | None:
         """What the text does not show."""
@@ -51,7 +46,10 @@ class Generation:
         return sum(max(0, len(done.ids) - 1) for done in self.completions)
 
     def timings(self) -> dict[str, float | None]:
-        """Seconds over all completions, and rates per second; None where nothing was timed."""
+        """Seconds over all completions, and rates per second; None where nothing was timed.
+
+        In a batch a step's seconds count for each of its rows, and its read of the weights for none.
+        """
         prefill = sum(done.prefill_seconds for done in self.completions)
         decoding = sum(done.decode_seconds for done in self.completions)
         prefilled = self.request.prompt_tokens_used * len(self.completions)
@@ -62,10 +60,12 @@ class Generation:
             "decode_seconds": decoding,
             "prefill_tokens_per_second": prefilled / prefill if prefill else None,
             "decode_tokens_per_second": rate,
-            "weight_gigabytes_per_second": rate * self.ready.bytes_per_step / 1e9 if rate else None,
+            "weight_gigabytes_per_second": (
+                rate * self.ready.bytes_per_step / 1e9 if rate and not self.in_batch else None
+            ),
         }
 
-    def record(self, *, logprobs: bool) -> dict[str, Any]:
+    def record(self) -> dict[str, Any]:
         """The JSON record of DESIGN: text, ids, why it ended, timings, facts of model and device.
 
         Several completions stand under `samples`, one by itself at the top.
@@ -73,7 +73,7 @@ class Generation:
         import torch
 
         request, ready = self.request, self.ready
-        samples = [_told(done, logprobs=logprobs) for done in self.completions]
+        samples = [_told(done, logprobs=self.decoding.logprobs) for done in self.completions]
         return {
             "prompt": request.prompt,
             "prompt_ids": request.prompt_ids,
@@ -81,8 +81,8 @@ class Generation:
             **(samples[0] if len(samples) == 1 else {"samples": samples}),
             "timings": self.timings(),
             "model": {
-                "preset": self.preset,
-                "weights": None if self.weights is None else str(self.weights),
+                "preset": self.decoding.source.preset,
+                "weights": None if self.decoding.weights is None else str(self.decoding.weights),
                 "parameters": count_parameters(ready.config),
                 "weight_bytes": ready.weight_bytes,
             },
@@ -113,4 +113,5 @@ class Generation:
 
 def _told(done: Completion, *, logprobs: bool) -> dict[str, Any]:
     told = {"completion": done.text, "completion_ids": done.ids, "finish_reason": done.finish_reason}
-    return told | {"logprobs": done.logprobs} if logprobs else told
+    # Four decimals: more would differ between machines, and with what shares a batch.
+    return told | {"logprobs": [round(value, 4) for value in done.logprobs]} if logprobs else told

@@ -26,14 +26,14 @@ class Notes:
     """Notes and warnings on stderr, one line each; `quiet` drops them, never an error."""
 
     def __init__(self, quiet: bool) -> None:
-        self._quiet = quiet
+        self.quiet = quiet
 
     def note(self, text: str | None) -> None:
-        if text and not self._quiet:
+        if text and not self.quiet:
             say(f"note: {text}")
 
     def warn(self, text: str | None) -> None:
-        if text and not self._quiet:
+        if text and not self.quiet:
             say(f"warning: {text}")
 
 
@@ -101,6 +101,16 @@ def to_json(value: Any, indent: str = "") -> str:
     if isinstance(value, float) and not math.isfinite(value):
         value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     return json.dumps(value, ensure_ascii=False, allow_nan=False)
+
+
+def to_json_line(value: Any) -> str:
+    """The same on one line, as JSON lines want it."""
+    if isinstance(value, Mapping):
+        items = [f"{json.dumps(str(k), ensure_ascii=False)}: {to_json_line(v)}" for k, v in value.items()]
+        return "{" + ", ".join(items) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ", ".join(map(to_json_line, value)) + "]"
+    return to_json(value)
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int]) -> str:

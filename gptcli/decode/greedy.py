@@ -27,17 +27,18 @@ def most_probable(logits: Tensor) -> int:
     return int(logits.argmax())
 
 
-def is_near_tie(logits: Tensor) -> bool:
-    """Whether rounding could decide between the two largest of [V], float32.
+def is_near_tie(logits: Tensor) -> Tensor:
+    """Whether rounding could decide between the two largest of float32 logits: [..., V] → [...].
 
-    A step with a cache and a pass over all tokens add up the same numbers in another order. Where that could
-    matter, the whole pass decides, so the cache never shows in the text. 256 units of rounding of the largest
-    logit are some ten times what is seen; half precision is too coarse for that: many steps would count.
+    A step with a cache, a batch and a pass over all tokens add up the same numbers in other orders. Where
+    that could matter, the whole pass decides, so the path never shows in the text. 256 units of rounding of
+    the largest logit are some ten times what is seen; half precision is too coarse: many steps would count.
     """
     if logits.dtype != torch.float32:
-        return False
-    margin = 256 * torch.finfo(logits.dtype).eps * max(1.0, float(logits.abs().max()))
-    return int((logits >= logits.max() - margin).sum()) > 1
+        return torch.zeros(logits.shape[:-1], dtype=torch.bool, device=logits.device)
+    least, largest = logits.aminmax(dim=-1, keepdim=True)  # [..., 1]
+    margin = 256 * torch.finfo(logits.dtype).eps * torch.maximum(largest, -least).clamp(min=1.0)
+    return (logits >= largest - margin).sum(-1) > 1
 
 
 def decode_greedy(
@@ -46,13 +47,10 @@ def decode_greedy(
     max_new_tokens: int,
     *,
     use_cache: bool = True,
-    slide: bool = True,
     logprobs: bool = False,
 ) -> Iterator[Step]:
     """`decode` by the most probable token."""
-    return decode(
-        model, prompt_ids, max_new_tokens, most_probable, use_cache=use_cache, slide=slide, logprobs=logprobs
-    )
+    return decode(model, prompt_ids, max_new_tokens, most_probable, use_cache=use_cache, logprobs=logprobs)
 
 
 @torch.inference_mode()
@@ -63,32 +61,38 @@ def decode(
     choose: Choose,
     *,
     use_cache: bool = True,
-    slide: bool = True,
     logprobs: bool = False,
 ) -> Iterator[Step]:
-    """Yield up to `max_new_tokens` tokens that follow `prompt_ids`, one or more, each as `choose` chooses.
+    """Yield `max_new_tokens` tokens that follow `prompt_ids`, one or more, each as `choose` chooses.
 
     With a cache or without, the tokens are the same. Past `context_length` the model sees the last
-    `context_length` tokens (`slide`), or decoding ends: then at most context - prompt + 1 tokens come. The
-    caller stops earlier by not asking for more. Raises `NumericsError` when a logit is not finite.
+    `context_length` tokens. The caller stops earlier by not asking for more. Raises `NumericsError` when a
+    logit is not finite.
     """
     ids = list(prompt_ids)
-    context = model.config.context_length
     cache = _cache_for(model, len(ids) + max_new_tokens) if use_cache else None
     for _ in range(max_new_tokens):
-        if len(ids) > context and not slide:
-            return
         logits = next_logits(model, ids, cache)  # [V]
         if cache is not None and choose is most_probable and is_near_tie(logits):
             logits = next_logits(model, ids, None)  # [V], from the whole pass
         if not torch.isfinite(logits).all():
-            raise NumericsError(
-                f"the model's logits are not finite after {len(ids)} tokens: the weights are broken, or too"
-                " large for this dtype (try --dtype float32)"
-            )
-        token = choose(logits)
-        yield Step(token, float(logits.float().log_softmax(-1)[token]) if logprobs else None)
-        ids.append(token)
+            raise not_finite(len(ids))
+        yield (step := take_step(logits, choose, logprobs=logprobs))
+        ids.append(step.token_id)
+
+
+def take_step(logits: Tensor, choose: Choose, *, logprobs: bool) -> Step:
+    """The token that `choose` chooses from finite logits [V]."""
+    token = choose(logits)
+    return Step(token, float(logits.float().log_softmax(-1)[token]) if logprobs else None)
+
+
+def not_finite(n_tokens: int) -> NumericsError:
+    """The error of logits that are not finite after so many tokens."""
+    return NumericsError(
+        f"the model's logits are not finite after {n_tokens} tokens: the weights are broken, or too large for"
+        " this dtype (try --dtype float32)"
+    )
 
 
 def next_logits(model: GPTModel, ids: Sequence[int], cache: KVCache | None) -> Tensor:

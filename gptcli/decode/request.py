@@ -34,6 +34,11 @@ class Request:
         """Tokens that can be generated before the window has to slide: the last one is only predicted."""
         return max(0, self.context_length - len(self.prompt_ids) + 1)
 
+    @property
+    def budget(self) -> int:
+        """Tokens that can come at most."""
+        return self.max_new_tokens if self.slide else min(self.max_new_tokens, self.room)
+
     def warning(self) -> str | None:
         """What of the prompt is lost, if anything."""
         if len(self.prompt_ids) <= self.context_length:

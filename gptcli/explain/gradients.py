@@ -10,9 +10,9 @@ from torch import Tensor, nn
 
 from gptcli.config import ModelConfig
 from gptcli.model.activations import GELU
-from gptcli.model.attention import causal_mask
 from gptcli.model.gpt import GPTModel, TransformerBlock
 from gptcli.model.init import random_model
+from gptcli.model.mask import causal_mask
 
 
 @dataclass(frozen=True)

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor, nn
 
-from gptcli.model.attention import MultiHeadAttention, causal_mask
+from gptcli.model.attention import MultiHeadAttention
 from gptcli.model.feedforward import FeedForward
 from gptcli.model.gpt import GPTModel, TransformerBlock
+from gptcli.model.mask import causal_mask
 
 
 @dataclass

@@ -1,22 +1,10 @@
 """Masked multi-head attention, with or without a cache."""
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcli.config import ModelConfig
 from gptcli.model.cache import KVCache
-
-
-def causal_mask(T: int, S: int, device: torch.device) -> Tensor | None:
-    """[T, S], true where the last T of S positions may look: at themselves and at what stands before.
-
-    None for a single new token, which may look everywhere. (SDPA's own `is_causal` lines up the first query
-    with the first key: wrong for T new tokens behind a longer cache.)
-    """
-    if T == 1:
-        return None
-    return torch.ones(T, S, dtype=torch.bool, device=device).tril(S - T)
 
 
 class MultiHeadAttention(nn.Module):

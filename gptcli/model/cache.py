@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from gptcli.config import ModelConfig
+from gptcli.model.mask import causal_mask
 
 
 class KVCache:
@@ -27,6 +28,12 @@ class KVCache:
         self.length = 0
         shape = (config.n_layers, 2, batch_size, config.n_heads, self.capacity, config.head_dim)
         self._data = torch.empty(shape, dtype=dtype, device=device)  # [L, 2, B, H, capacity, D]
+
+    def place(self, T: int) -> tuple[Tensor, Tensor | None]:
+        """Where the next T tokens stand, [T], and what they may look at, [T, S]; once, before they come."""
+        S = self.length + T
+        positions = torch.arange(self.length, S, device=self._data.device)
+        return positions, causal_mask(T, S, self._data.device)
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store T new keys and values [B, H, T, D] of a layer; all S of them come back, [B, H, S, D] each."""

@@ -14,8 +14,9 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.config import ModelConfig
-from gptcli.model.attention import MultiHeadAttention, causal_mask
+from gptcli.model.attention import MultiHeadAttention
 from gptcli.model.cache import KVCache
+from gptcli.model.mask import causal_mask
 from gptcli.model.moe import build_feed_forward
 from gptcli.model.norm import LayerNorm
 
@@ -77,8 +78,10 @@ class GPTModel(nn.Module):
         start = cache.length if cache is not None else 0
         if start + T > self.config.context_length:
             raise ValueError(f"{start + T} tokens exceed the context length {self.config.context_length}")
-        positions = torch.arange(start, start + T, device=idx.device)  # [T]
-        mask = causal_mask(T, start + T, idx.device)  # [T, S]
+        if cache is None:
+            positions, mask = torch.arange(T, device=idx.device), causal_mask(T, T, idx.device)
+        else:
+            positions, mask = cache.place(T)  # [T] or [B, T]; [T, S] or [B, 1, T, S]
         x = self.drop_emb(self.tok_emb(idx) + self.pos_emb(positions))  # [B, T, C]
         for layer, block in enumerate(self.trf_blocks):
             x = block(x, mask, cache, layer)  # [B, T, C]

@@ -1,0 +1,76 @@
+"""What a `generate` command asks for, but for its prompts: the model, and how to decode with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gptcli.cli.render import Notes
+from gptcli.decode.request import Request, prepare
+from gptcli.presets import ResolvedConfig
+from gptcli.tokenizer import Tokenizer
+from gptcli.weights.plan import LoadPlan
+
+if TYPE_CHECKING:  # these import torch, which a wrong prompt need not wait for
+    from gptcli.decode.sampling import Sampling
+    from gptcli.runtime import ReadyModel
+
+
+@dataclass(frozen=True)
+class Decoding:
+    """The options of `generate`, checked, with the model they chose not yet loaded."""
+
+    source: ResolvedConfig | LoadPlan
+    weights: Path | None
+    device: str
+    dtype: str
+    seed: int
+    max_new_tokens: int
+    stops: tuple[str, ...]
+    ignore_eos: bool
+    slide: bool
+    plain_prompt: bool
+    use_cache: bool
+    temperature: float | None
+    top_k: int | None
+    top_p: float | None
+    num_samples: int
+    logprobs: bool
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's."""
+        return Tokenizer(self.source.config)
+
+    @cached_property
+    def sampling(self) -> Sampling:
+        """How tokens are chosen; raises `UsageError` for numbers that cannot be."""
+        from gptcli.decode.sampling import Sampling
+
+        return Sampling.asked(self.temperature, self.top_k, self.top_p, self.num_samples)
+
+    def request(self, prompt: str, max_new_tokens: int | None = None) -> Request:
+        """One prompt, ready to decode; raises `UsageError` for one that the model cannot take."""
+        return prepare(
+            prompt,
+            self.tokenizer,
+            self.source.config,
+            max_new_tokens=self.max_new_tokens if max_new_tokens is None else max_new_tokens,
+            stops=self.stops,
+            ignore_eos=self.ignore_eos,
+            slide=self.slide,
+            plain_prompt=self.plain_prompt,
+        )
+
+    def load(self, notes: Notes, *, cache_tokens: int) -> ReadyModel:
+        """The model, ready; `cache_tokens` is the length of the key/value cache that has to fit beside it."""
+        from gptcli.runtime import make_ready
+
+        ready = make_ready(
+            self.source, device=self.device, dtype=self.dtype, seed=self.seed, cache_tokens=cache_tokens
+        )
+        for note in ready.notes:
+            notes.note(note)
+        return ready

@@ -1,0 +1,133 @@
+"""Many prompts in: the records of a .txt, .jsonl or .csv file, or of a pipe, as far as they can be read."""
+
+import csv
+import io
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+from gptcli.errors import UsageError
+
+FORMATS = ("txt", "jsonl", "csv")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One record of the input: a prompt, or the reason why it is none. `index` counts from 0."""
+
+    index: int
+    id: str | int
+    prompt: str = ""
+    max_new_tokens: int | None = None
+    error: str | None = None
+
+
+def choose_format(path: Path, name: str | None, column: str | None) -> str:
+    """The input's format: as named, or by the file's ending; a pipe holds text unless a column is named."""
+    ending = path.suffix.lower().lstrip(".")
+    if name is None and str(path) == "-":
+        name = "txt" if column is None else "csv"
+    if name is None and ending not in FORMATS:
+        raise UsageError(f"--input {path}: expected .txt, .jsonl or .csv, or an --input-format")
+    if (column is not None) != ((name or ending) == "csv"):
+        raise UsageError("--column names the prompts' column of a .csv file, and a .csv file needs it")
+    return name or ending
+
+
+def open_input(path: Path) -> BinaryIO:
+    """The input's bytes; `-` is stdin."""
+    if str(path) == "-":
+        return sys.stdin.buffer
+    try:
+        return path.open("rb")
+    except OSError as error:
+        raise UsageError(f"--input {path}: {error.strerror}") from None
+
+
+def read_jobs(file: BinaryIO, format_: str, column: str | None) -> Iterator[Job]:
+    """The records one after another, none kept; a line that is no record is one with an `error`."""
+    if format_ == "csv":
+        assert column is not None
+        yield from _csv_jobs(file, column)
+        return
+    index = 0
+    for number, line in enumerate(file, 1):
+        text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
+        if format_ == "txt":
+            yield Job(index, number, text)
+        elif text.strip():
+            yield _json_job(index, number, text)
+        else:
+            continue  # a blank line between JSON records
+        index += 1
+
+
+def _json_job(index: int, number: int, text: str) -> Job:
+    try:
+        values = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        return Job(index, number, error=f"line {number} is not JSON: {str(error)[:100]}")
+    if not isinstance(values, dict):
+        return Job(index, number, error=f"line {number}: expected a JSON object, found {text[:40]}")
+    id_, prompt, budget = values.get("id", number), values.get("prompt"), values.get("max_new_tokens")
+    faults = []
+    if isinstance(id_, str):
+        id_ = _whole_characters(id_)
+    elif not _is_whole(id_):
+        faults.append("id: expected a text or a whole number")
+        id_ = number
+    if not isinstance(prompt, str):
+        faults.append("prompt: expected a text" if "prompt" in values else "prompt: missing")
+        prompt = ""
+    if budget is not None and not (_is_whole(budget) and budget >= 0):
+        faults.append("max_new_tokens: expected a whole number, 0 or more")
+    fault = f"line {number}: {'; '.join(faults)}" if faults else None
+    return Job(index, id_, _whole_characters(prompt), budget, fault)
+
+
+def _is_whole(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _whole_characters(text: str) -> str:
+    r"""JSON can spell half a character, "\ud800": that is no text, and replaced."""
+    return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
+
+
+def _csv_jobs(file: BinaryIO, column: str) -> Iterator[Job]:
+    csv.field_size_limit(2**31 - 1)
+    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
+    rows = csv.DictReader(text)
+    try:
+        names = rows.fieldnames or ()
+    except csv.Error as error:
+        raise UsageError(f"--input: the first line is not CSV: {error}") from None
+    if column not in names:
+        raise UsageError(f"--column {column!r}: the file's columns are {', '.join(names) or 'none'}")
+    index = 0
+    while True:
+        try:
+            row = next(rows)
+        except StopIteration:
+            return
+        except csv.Error as error:
+            yield Job(index, index + 1, error=f"line {rows.line_num} is not CSV: {error}")
+        else:
+            prompt = row[column]
+            fault = None if prompt is not None else f"line {rows.line_num} ends before column {column!r}"
+            yield Job(index, row.get("id") or index + 1, prompt or "", error=fault)
+        index += 1
+
+
+def count_jobs(path: Path, format_: str) -> int | None:
+    """How many records a file holds, for the progress bar; None for what can be read only once."""
+    if not path.is_file():
+        return None
+    if format_ == "csv":
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+            return sum(1 for _ in csv.reader(text)) - 1
+    with path.open("rb") as file:
+        return sum(1 for line in file if format_ == "txt" or line.strip())

@@ -1,0 +1,42 @@
+"""A progress bar on stderr: on a terminal only, and never beside `--quiet`."""
+
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from gptcli.cli.render import Notes
+
+
+class Bar:
+    """Counts records; this one shows nothing."""
+
+    def advance(self, n_records: int, n_tokens: int) -> None:
+        """So many records are done, for which so many tokens were generated."""
+
+
+@contextmanager
+def progress_bar(total: int | None, notes: Notes) -> Iterator[Bar]:
+    """A bar with rate and time left while the block runs; a still one where nobody would see it."""
+    if notes.quiet or not sys.stderr.isatty():
+        yield Bar()
+        return
+    from rich import progress
+    from rich.console import Console
+
+    columns = (
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TextColumn("{task.fields[rate]}"),
+        progress.TimeRemainingColumn(),
+    )
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+        task = shown.add_task("", total=total, rate="")
+        start = time.perf_counter()
+
+        class Shown(Bar):
+            def advance(self, n_records: int, n_tokens: int) -> None:
+                rate = n_tokens / max(1e-9, time.perf_counter() - start)
+                shown.update(task, completed=n_records, rate=f"{rate:,.0f} tokens/s")
+
+        yield Shown()

@@ -1,0 +1,160 @@
+"""Many prompts decoded side by side: each step reads the weights once for all of them."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from gptcli.cost import kv_bytes_per_token
+from gptcli.decode.greedy import Choose, Step, is_near_tie, most_probable, next_logits, not_finite, take_step
+from gptcli.errors import NumericsError
+from gptcli.memory import available_bytes, require
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPTModel
+from gptcli.model.ragged_cache import RaggedCache
+
+# A pass over new prompts holds about this many tokens at most, so that its activations stay small.
+PREFILL_TOKENS = 4096
+
+
+@dataclass(eq=False)
+class Row:
+    """A prompt under way: its tokens so far, and how the next is chosen; `ended` takes it out."""
+
+    ids: list[int]
+    budget: int
+    choose: Choose = most_probable
+    ended: bool = False
+
+
+# Gives up to so many new rows, none where there are none for now.
+TakeRows = Callable[[int], Sequence[Row]]
+
+
+class Batch:
+    """Up to `size` rows; `steps` gives the next token of each, again and again, while rows come and go.
+
+    In float32 a greedy row's tokens are those of `decode`, whatever shares its batch: near-ties are decided
+    by the row's own whole pass. Rows past the context length, which slide, take such a pass for each token.
+    """
+
+    def __init__(self, model: GPTModel, size: int, *, use_cache: bool = True, logprobs: bool = False) -> None:
+        self.model, self.size, self.use_cache, self.logprobs = model, size, use_cache, logprobs
+        self._cached: list[Row] = []  # in the order of the cache's rows
+        self._sliding: list[Row] = []
+        self._cache = RaggedCache(model.config, size, 0)  # grows with the first rows
+
+    @torch.inference_mode()
+    def steps(self, take: TakeRows) -> Iterator[tuple[Row, Step | NumericsError]]:
+        """Yield each row's next token, or why there is none; ends when `take` gives no row to an empty batch.
+
+        A row leaves when its `budget` is used up, or its owner sets `ended`; its place is free for another.
+        """
+        while True:
+            free = self.size - len(self._cached) - len(self._sliding)
+            if free == self.size or free >= max(1, self.size // 8):  # one pass for several new prompts
+                rows = take(free)
+                if free == self.size and not rows:
+                    return
+                yield from self._admit(rows)
+            if self._cached:
+                last = torch.tensor([row.ids[-1:] for row in self._cached], device=self._device)  # [B, 1]
+                hidden = self.model.hidden(last, self._cache)  # [B, 1, C]
+                yield from self._choose(self._cached, self.model.out_head(hidden[:, -1]))
+            sliding = list(self._sliding)
+            for row in sliding:
+                yield from self._choose([row], next_logits(self.model, row.ids, None)[None])
+            self._let_go()
+
+    def _admit(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Step | NumericsError]]:
+        """The first step of new rows; those with the same number of tokens, or nearly, share a pass."""
+        fitting = [row for row in rows if self._fits(row)]
+        for row in (row for row in rows if not self._fits(row)):
+            self._sliding.append(row)
+            yield from self._choose([row], next_logits(self.model, row.ids, None)[None])
+        self._make_room(fitting)
+        for group in _groups(sorted(fitting, key=lambda row: len(row.ids))):
+            lengths = [len(row.ids) for row in group]
+            T = max(lengths)
+            # Padded on the right with the row's own token: nothing looks there, and nothing foreign comes in.
+            ids = [row.ids + row.ids[-1:] * (T - len(row.ids)) for row in group]
+            filled = KVCache(self.model.config, len(group), T, dtype=self._dtype, device=self._device)
+            hidden = self.model.hidden(torch.tensor(ids, device=self._device), filled)  # [B, T, C]
+            ends = torch.tensor(lengths, device=self._device) - 1  # [B]
+            last = hidden[torch.arange(len(group), device=self._device), ends]  # [B, C]
+            self._cache.admit(filled, lengths)
+            self._cached += group
+            yield from self._choose(group, self.model.out_head(last))
+        self._let_go()
+
+    def _choose(
+        self, rows: Sequence[Row], logits: Tensor
+    ) -> Iterator[tuple[Row, Step | NumericsError]]:  # [B, V]
+        """Each row's token from its logits, where they decide it."""
+        finite = logits.isfinite().all(-1).tolist()
+        near_ties = is_near_tie(logits).tolist()
+        most = logits.argmax(-1).tolist()
+        for i, row in enumerate(list(rows)):
+            if not finite[i]:
+                row.ended = True
+                yield row, not_finite(len(row.ids))
+                continue
+            if row.choose is most_probable and near_ties[i]:
+                step = take_step(next_logits(self.model, row.ids, None), row.choose, logprobs=self.logprobs)
+            elif row.choose is most_probable and not self.logprobs:
+                step = Step(most[i])
+            else:
+                step = take_step(logits[i], row.choose, logprobs=self.logprobs)
+            row.ids.append(step.token_id)
+            row.budget -= 1
+            row.ended = row.budget <= 0
+            yield row, step
+
+    def _let_go(self) -> None:
+        """Take out the rows that have ended; those that outgrew the context go on sliding."""
+        self._sliding = [row for row in self._sliding if not row.ended]
+        for at in reversed(range(len(self._cached))):
+            row = self._cached[at]
+            if row.ended or not self._fits(row):
+                self._cache.drop(at)
+                self._cached[at] = self._cached[-1]
+                del self._cached[-1]
+                if not row.ended:
+                    self._sliding.append(row)
+
+    def _fits(self, row: Row) -> bool:
+        return self.use_cache and len(row.ids) <= self.model.config.context_length
+
+    def _make_room(self, rows: Sequence[Row]) -> None:
+        """Let the cache hold what these rows may come to; raises `ResourceError` when memory does not."""
+        context = self.model.config.context_length
+        needed = min(context, max((len(row.ids) + row.budget for row in rows), default=0))
+        if needed <= self._cache.capacity:
+            return
+        capacity = min(context, needed + needed // 2)  # not again for every prompt that is a little longer
+        if self._device.type == "cpu":
+            n_bytes = kv_bytes_per_token(self.model.config, self._dtype.itemsize) * capacity * self.size
+            what = f"the key/value cache of {self.size} rows of {capacity} tokens (--batch-size)"
+            require(n_bytes, available_bytes(), what)
+        larger = RaggedCache(self.model.config, self.size, capacity, dtype=self._dtype, device=self._device)
+        if self._cached:
+            larger.admit(self._cache, self._cache.lengths)
+        self._cache = larger
+
+    @property
+    def _device(self) -> torch.device:
+        return self.model.tok_emb.weight.device
+
+    @property
+    def _dtype(self) -> torch.dtype:
+        return self.model.tok_emb.weight.dtype
+
+
+def _groups(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Rows in order of length, cut so that each part's padded tokens stay within `PREFILL_TOKENS`."""
+    start = 0
+    for end in range(1, len(rows) + 1):
+        if end == len(rows) or (end + 1 - start) * len(rows[end].ids) > PREFILL_TOKENS:
+            yield rows[start:end]
+            start = end
