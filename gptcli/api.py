@@ -11,6 +11,7 @@ from gptcli.decode.sampling import Sampling
 from gptcli.runtime import ReadyModel, make_ready
 from gptcli.source import choose_source
 from gptcli.tokenizer import Tokenizer
+from gptcli.weights.hub import fetch, is_hub_name
 
 
 @dataclass(frozen=True)
@@ -31,12 +32,14 @@ def load_model(
     dtype: str = "auto",
     seed: int = 123,
 ) -> ReadyModel:
-    """A model that is ready to decode: a weights file or folder, or a preset (`stories` has its own).
+    """A model that is ready to decode: a weights file or folder, `hf:owner/name`, or a preset.
 
-    A preset without weights, or a config file, gets random ones, drawn from `seed`. What the command line
-    would say on stderr stands in the result's `notes`. Raises the errors of `gptcli.errors`.
+    A preset gets the weights that ship with it (`stories`), or like a config file random ones, from `seed`.
+    What the command line would say on stderr stands in the result's `notes`. Raises the errors of
+    `gptcli.errors`.
     """
-    source = choose_source(preset, _path(config), [], _path(weights))
+    path = fetch(str(weights)) if weights is not None and is_hub_name(weights) else _path(weights)
+    source = choose_source(preset, _path(config), [], path)
     return make_ready(
         source, device=device, dtype=dtype, seed=seed, cache_tokens=source.config.context_length
     )

@@ -14,10 +14,10 @@ from hypothesis import strategies as st
 
 from gptcli.decode.greedy import decode_greedy
 from gptcli.model.activations import ACTIVATIONS
-from gptcli.model.mask import causal_mask
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel, generate_text_simple
 from gptcli.model.init import random_model
+from gptcli.model.mask import causal_mask
 from gptcli.model.norm import LayerNorm
 from gptcli.names import Activation
 from gptcli.presets import resolve_options

@@ -18,7 +18,7 @@ from gptcli.runtime import ReadyModel, free_bytes
 
 # In batches: what is read at once and begun by length, the longest first; and what may be open, that is read
 # and not written. A kill loses the work on what is open, nothing else.
-CHUNK, WINDOW = 16, 32
+CHUNK, WINDOW = 4, 8
 # How long a file's next line may take before work begins with those that are there.
 STALL_SECONDS = 0.05
 

@@ -28,6 +28,7 @@ def generate(
     config: options.Config = None,
     set_: options.Set = None,
     weights: options.Weights = None,
+    pretrained: options.Pretrained = False,
     max_new_tokens: Annotated[
         int,
         typer.Option(
@@ -166,6 +167,8 @@ def generate(
 
     text=$(gptcli generate "Hi" -w gpt2/ --quiet)
 
+    gptcli generate "Hello, I am" --preset gpt2-small --pretrained
+
     gptcli generate --input prompts.jsonl --output records.jsonl --resume
     """
     notes = Notes(quiet)
@@ -186,8 +189,10 @@ def generate(
     )
     asked.check(prompt)
 
+    from gptcli.cli.weights_option import asked_weights, local_weights
     from gptcli.source import choose_source, default_note
 
+    weights = local_weights(asked_weights(weights, pretrained, preset), notes)
     source = choose_source(preset, config, set_ or [], weights)
     notes.note(default_note(preset, config, weights))
 

@@ -1,5 +1,6 @@
 """`gptcli inspect`: what is inside a model, a weights file, or one forward pass."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast
 
@@ -25,6 +26,7 @@ def inspect(
     config: options.Config = None,
     set_: options.Set = None,
     weights: options.Weights = None,
+    pretrained: options.Pretrained = False,
     prompt: Annotated[
         str | None,
         typer.Option(
@@ -116,12 +118,14 @@ def inspect(
         raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
 
     from gptcli.cli.views.request import Request
+    from gptcli.cli.weights_option import asked_weights, local_weights
 
+    notes = Notes(quiet)
     request = Request(
         preset=preset,
         config=config,
         assignments=set_ or [],
-        weights=weights if file is None else file,
+        weights=asked_weights(weights if file is None else file, pretrained, preset),
         prompt=prompt,
         top_k=top_k,
         position=position,
@@ -141,12 +145,15 @@ def inspect(
         layer_sizes=layer_sizes,
         seed=options.check_seed(seed),
         device=options.check_device(device),
-        notes=Notes(quiet),
+        notes=notes,
     )
     request.check_usage()
     picture = picture_format(output) if request.draws and not json else None
     check_writable(output)
-    view = request.view()
+    local = replace(
+        request, weights=local_weights(request.weights, notes), diff=local_weights(request.diff, notes)
+    )
+    view = local.view()
     answer = Answer(output)
     if picture:
         answer.write_bytes(cast(PictureView, view).picture(picture))

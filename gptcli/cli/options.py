@@ -85,8 +85,17 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         "-w",
-        metavar="FILE|DIR",
-        help="A .safetensors file, or a folder with model.safetensors or its shards.",
+        metavar="FILE|DIR|hf:OWNER/NAME[@REVISION]",
+        help="A .safetensors file, a folder with model.safetensors or its shards, or a repository of the"
+        " Hugging Face hub.",
+        rich_help_panel=MODEL,
+    ),
+]
+Pretrained = Annotated[
+    bool,
+    typer.Option(
+        "--pretrained",
+        help="OpenAI's weights of the gpt2-* preset, from the Hugging Face hub.",
         rich_help_panel=MODEL,
     ),
 ]

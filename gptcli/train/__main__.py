@@ -9,6 +9,7 @@ import typer
 
 from gptcli.cli import boundary, options
 from gptcli.cli.render import Notes, say
+from gptcli.cli.weights_option import local_weights
 from gptcli.errors import UsageError
 from gptcli.presets import ResolvedConfig, chosen_layers, resolve_options
 from gptcli.weights.plan import LoadPlan, plan_load
@@ -142,6 +143,7 @@ def train(
 
     python -m gptcli.train --data stories.txt --preset gpt2-small --set n_layers=4 --output my-model
     """
+    weights = local_weights(weights, Notes(quiet=False))
     if weights is None:
         source: ResolvedConfig | LoadPlan = resolve_options(preset, config, set_ or [])
     else:
