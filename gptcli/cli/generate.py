@@ -8,7 +8,7 @@ import typer
 
 from gptcli.cli import options
 from gptcli.cli.files import check_writable
-from gptcli.cli.generate_many import Many, ManyOptions
+from gptcli.cli.generate_many import ManyOptions, generate_many
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.render import Notes
 from gptcli.errors import UsageError
@@ -217,7 +217,7 @@ def generate(
         logprobs=logprobs,
     )
     if input_ is not None:
-        Many(asked, notes).run(decoding, stats=stats)
+        generate_many(decoding, asked, notes, stats=stats)
         return
     check_writable(output)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 import time
 from collections.abc import Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,6 +49,10 @@ class ManyOptions:
         if prompt:
             raise UsageError("a prompt and --input: give one of them")
         choose_format(self.input, self.format, self.column)
+        if str(self.input) != "-" and not self.input.exists():
+            raise UsageError(f"--input {self.input}: no such file")
+        if self.input.is_dir():
+            raise UsageError(f"--input {self.input}: is a folder")
         if self.batch_size != "auto" and not (self.batch_size.isdecimal() and int(self.batch_size) >= 1):
             raise UsageError(f"--batch-size {self.batch_size!r}: expected auto, or a whole number from 1 on")
         if self.resume and self.force:
@@ -61,20 +67,27 @@ class ManyOptions:
             raise UsageError(f"--output {self.output}: is the input")
 
 
-class Many:
-    """A run over many prompts, its files open; made before the model is loaded: their faults come first."""
+def generate_many(decoding: Decoding, options: ManyOptions, notes: Notes, *, stats: bool) -> None:
+    """Decode all prompts of the input; raises `GptcliError` in the end when records have errors."""
+    with ExitStack() as opened:
+        _Many(options, notes, opened).run(decoding, stats=stats)
 
-    def __init__(self, options: ManyOptions, notes: Notes) -> None:
+
+class _Many:
+    """A run over many prompts; made before the model is loaded, so that its files' faults come first."""
+
+    def __init__(self, options: ManyOptions, notes: Notes, opened: ExitStack) -> None:
         assert options.input is not None
         self._options, self._notes = options, notes
         format_ = choose_format(options.input, options.format, options.column)
-        jobs = read_jobs(open_input(options.input), format_, options.column)
         self._answer = Answer(None)
         self._file: RecordFile | None = None
         if options.output is not None:
             self._file = RecordFile(options.output, resume=options.resume, force=options.force)
-            if options.resume:
-                self._file.skip_done(jobs)
+            opened.callback(self._file.close)
+        jobs = read_jobs(open_input(options.input), format_, options.column)
+        if self._file is not None and options.resume:
+            self._file.skip_done(jobs)
         self._first = self.n_records = self._file.n_records if self._file else 0
         self.n_errors = self._file.n_errors if self._file else 0
         self.n_cropped = 0
@@ -82,9 +95,10 @@ class Many:
             notes.note(f"{self._first:,} records are there already")
         self._total = None if notes.quiet else count_jobs(options.input, format_)
         self._jobs: ReadAhead[Job] = ReadAhead(jobs, READ_AHEAD)
+        opened.callback(self._jobs.close)
 
     def run(self, decoding: Decoding, *, stats: bool) -> None:
-        """Decode everything; raises `GptcliError` in the end when records have errors."""
+        """Load the model, decode, and say how it went."""
         from gptcli.cli.batch import BatchRun, fitting_size
 
         _ = decoding.sampling  # its faults come before the model is loaded
@@ -93,7 +107,8 @@ class Many:
         run = BatchRun(decoding, ready, fitting_size(ready) if asked == "auto" else int(asked), self._write)
         start = time.perf_counter()
         try:
-            with progress_bar(self._total, self._notes) as self._bar:
+            is_wanted = not self._notes.quiet and (self._file is not None or not sys.stdout.isatty())
+            with progress_bar(self._total, is_wanted=is_wanted) as self._bar:
                 run.run(self._jobs, self._first)
         except BaseException:
             if self._file is not None:

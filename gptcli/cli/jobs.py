@@ -2,6 +2,7 @@
 
 import csv
 import io
+import itertools
 import json
 import sys
 from collections.abc import Iterator
@@ -49,10 +50,15 @@ def open_input(path: Path) -> BinaryIO:
 
 def read_jobs(file: BinaryIO, format_: str, column: str | None) -> Iterator[Job]:
     """The records one after another, none kept; a line that is no record is one with an `error`."""
-    if format_ == "csv":
-        assert column is not None
-        yield from _csv_jobs(file, column)
-        return
+    with file:
+        if format_ == "csv":
+            assert column is not None
+            yield from _csv_jobs(file, column)
+        else:
+            yield from _line_jobs(file, format_)
+
+
+def _line_jobs(file: BinaryIO, format_: str) -> Iterator[Job]:
     index = 0
     for number, line in enumerate(file, 1):
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
@@ -99,27 +105,25 @@ def _whole_characters(text: str) -> str:
 
 def _csv_jobs(file: BinaryIO, column: str) -> Iterator[Job]:
     csv.field_size_limit(2**31 - 1)
-    text = io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="")
-    rows = csv.DictReader(text)
-    try:
-        names = rows.fieldnames or ()
-    except csv.Error as error:
-        raise UsageError(f"--input: the first line is not CSV: {error}") from None
-    if column not in names:
-        raise UsageError(f"--column {column!r}: the file's columns are {', '.join(names) or 'none'}")
-    index = 0
-    while True:
+    with io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="") as text:
+        rows = csv.DictReader(text)
         try:
-            row = next(rows)
-        except StopIteration:
-            return
+            names = rows.fieldnames or ()
         except csv.Error as error:
-            yield Job(index, index + 1, error=f"line {rows.line_num} is not CSV: {error}")
-        else:
+            raise UsageError(f"--input: the first line is not CSV: {error}") from None
+        if column not in names:
+            raise UsageError(f"--column {column!r}: the file's columns are {', '.join(names) or 'none'}")
+        for index in itertools.count():
+            try:
+                row = next(rows)
+            except StopIteration:
+                return
+            except csv.Error as error:
+                yield Job(index, index + 1, error=f"line {rows.line_num} is not CSV: {error}")
+                continue
             prompt = row[column]
             fault = None if prompt is not None else f"line {rows.line_num} ends before column {column!r}"
             yield Job(index, row.get("id") or index + 1, prompt or "", error=fault)
-        index += 1
 
 
 def count_jobs(path: Path, format_: str) -> int | None:

@@ -1,11 +1,9 @@
-"""A progress bar on stderr: on a terminal only, and never beside `--quiet`."""
+"""A progress bar on stderr: on a terminal only."""
 
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-
-from gptcli.cli.render import Notes
 
 
 class Bar:
@@ -16,9 +14,9 @@ class Bar:
 
 
 @contextmanager
-def progress_bar(total: int | None, notes: Notes) -> Iterator[Bar]:
+def progress_bar(total: int | None, *, is_wanted: bool) -> Iterator[Bar]:
     """A bar with rate and time left while the block runs; a still one where nobody would see it."""
-    if notes.quiet or not sys.stderr.isatty():
+    if not is_wanted or not sys.stderr.isatty():
         yield Bar()
         return
     from rich import progress
@@ -30,7 +28,13 @@ def progress_bar(total: int | None, notes: Notes) -> Iterator[Bar]:
         progress.TextColumn("{task.fields[rate]}"),
         progress.TimeRemainingColumn(),
     )
-    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as shown:
+    with progress.Progress(
+        *columns,
+        console=Console(stderr=True),
+        transient=True,
+        redirect_stdout=False,  # or rich would send the records to stderr
+        redirect_stderr=False,
+    ) as shown:
         task = shown.add_task("", total=total, rate="")
         start = time.perf_counter()
 

@@ -3,6 +3,7 @@
 import queue
 import threading
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Generic, TypeVar
 
 T = TypeVar("T")
@@ -20,6 +21,7 @@ class ReadAhead(Generic[T]):
 
     def __init__(self, source: Iterable[T], limit: int) -> None:
         self._queue: queue.Queue[T | _End] = queue.Queue(limit)
+        self._closed = threading.Event()
         self.ended = False
         # A daemon: a pipe that never ends must not keep the process.
         threading.Thread(target=self._read, args=(source,), daemon=True).start()
@@ -39,11 +41,24 @@ class ReadAhead(Generic[T]):
             return None
         return item
 
+    def close(self) -> None:
+        """Read no further."""
+        self._closed.set()
+
     def _read(self, source: Iterable[T]) -> None:
         try:
             for item in source:
-                self._queue.put(item)
+                self._put(item)
+                if self._closed.is_set():
+                    return
         except BaseException as error:
-            self._queue.put(_End(error))
+            self._put(_End(error))
         else:
-            self._queue.put(_End())
+            self._put(_End())
+
+    def _put(self, item: T | _End) -> None:
+        """Wait for room, as long as somebody may make some."""
+        while not self._closed.is_set():
+            with suppress(queue.Full):
+                self._queue.put(item, timeout=0.2)
+                return

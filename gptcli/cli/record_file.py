@@ -27,9 +27,17 @@ class RecordFile:
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise ResourceError(f"--output {path}: {error.strerror}") from None
-        self._lock()
-        if path.is_file() and not resume:
-            self._file.truncate(0)
+        try:
+            self._lock()
+            if path.is_file() and not resume:
+                self._file.truncate(0)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def close(self) -> None:
+        """Give the file, and its lock, back."""
+        self._file.close()
 
     def skip_done(self, jobs: Iterator[Job]) -> None:
         """Take from `jobs` those whose records the file holds; raises `UsageError` where they differ."""
