@@ -1,5 +1,10 @@
-"""`python -m gptcli`: the same as the `gptcli` script."""
+"""`gptcli`, and `python -m gptcli`."""
 
-from gptcli.cli.app import main
+from gptcli import interrupts
 
-main()
+interrupts.end_at_once()  # before anything that takes time
+
+from gptcli.cli.app import main  # noqa: E402
+
+if __name__ == "__main__":
+    main()

@@ -9,7 +9,7 @@ from typing import Any
 from gptcli.errors import ConfigError
 
 # A config is a dozen scalars; a file beyond this size is not one.
-MAX_CONFIG_BYTES = 1 << 20
+MAX_CONFIG_BYTES = 1 << 18
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
@@ -59,7 +59,7 @@ def parse_json(text: str) -> Any:
         return _unique(pairs)
 
     try:
-        return json.loads(text, parse_constant=refuse, object_pairs_hook=unique)
+        return json.loads(text, parse_constant=refuse, parse_int=_whole, object_pairs_hook=unique)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
 
@@ -98,6 +98,11 @@ def _loader() -> Any:
             ]
             return _unique(pairs)
 
+        def construct_yaml_int(self, node: Any) -> int:
+            _check_digits(str(node.value))
+            return int(super().construct_yaml_int(node))
+
+    StrictLoader.add_constructor("tag:yaml.org,2002:int", StrictLoader.construct_yaml_int)
     # YAML 1.1 wants a dot in a float; people, YAML 1.2 and JSON do not.
     StrictLoader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
@@ -105,6 +110,17 @@ def _loader() -> Any:
     make_mapping: Callable[[Any, Any], Any] = lambda loader, node: loader.construct_mapping(node)  # noqa: E731
     StrictLoader.add_constructor("tag:yaml.org,2002:map", make_mapping)
     return StrictLoader
+
+
+def _whole(text: str) -> int:
+    _check_digits(text)
+    return int(text)
+
+
+def _check_digits(text: str) -> None:
+    """Python refuses to print a whole number of more than 4,300 digits; no size has a hundred."""
+    if len(text) > 100:
+        raise ValueError(f"a whole number of {len(text):,} digits: {text[:10]}…")
 
 
 def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:

@@ -1,18 +1,17 @@
 """The one place where errors become messages and exit statuses."""
 
 import os
-import signal
 import sys
 import traceback
 from itertools import pairwise
 from pathlib import Path
-from types import FrameType
 from typing import NoReturn
 
 import typer
 
 from gptcli.cli.render import ReaderGone, say, utf8
 from gptcli.errors import GptcliError
+from gptcli.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, end_at_once
 
 EXIT_STATUSES = (
     "Exit status: 0 done · 1 impossible with this file, device, disk or memory · 2 wrong usage · "
@@ -22,13 +21,9 @@ EXIT_READER_GONE = 141
 OUT_OF_MEMORY = "out of memory; take a smaller preset, a smaller --dtype, or fewer tokens"
 
 
-class Terminated(BaseException):
-    """SIGTERM, raised where the program stands so that what is open gets closed."""
-
-
 def main(app: typer.Typer, program: str) -> NoReturn:
     """Run a command line on this process's arguments and streams, and leave with its exit status."""
-    signal.signal(signal.SIGTERM, _terminate)
+    end_at_once()
     if sys.stderr is None:  # closed by whoever started us
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     utf8(sys.stderr, errors="backslashreplace")
@@ -61,9 +56,9 @@ def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
     except SystemExit as error:  # Typer's own answer to a broken pipe, while it prints help
         return EXIT_READER_GONE if isinstance(error.__context__, BrokenPipeError) else 1
     except (KeyboardInterrupt, typer.Abort):
-        return 130
+        return EXIT_INTERRUPTED
     except Terminated:
-        return 143
+        return EXIT_TERMINATED
     except MemoryError:
         return _fail(OUT_OF_MEMORY, 1)
     except OSError as error:
@@ -100,7 +95,3 @@ def _unforeseen(error: Exception) -> str:
         return OUT_OF_MEMORY
     text = " ".join(str(error).split())[:300]
     return f"internal error, {type(error).__name__}: {text} (GPTCLI_DEBUG=1 shows where; please report it)"
-
-
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
-    raise Terminated

@@ -80,7 +80,6 @@ class _Many:
         assert options.input is not None
         self._options, self._notes = options, notes
         format_ = choose_format(options.input, options.format, options.column)
-        self._answer = Answer(None)
         self._file: RecordFile | None = None
         if options.output is not None:
             self._file = RecordFile(options.output, resume=options.resume, force=options.force)
@@ -103,6 +102,7 @@ class _Many:
 
         _ = decoding.sampling  # its faults come before the model is loaded
         ready = decoding.load(self._notes, cache_tokens=0)
+        self._answer = Answer(None)
         asked = self._options.batch_size
         run = BatchRun(decoding, ready, fitting_size(ready) if asked == "auto" else int(asked), self._write)
         start = time.perf_counter()

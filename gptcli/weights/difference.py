@@ -62,7 +62,7 @@ def _compare(name: str, a: Array, b: Array) -> DifferenceRow:
     same = (a == b) | (np.isnan(a) & np.isnan(b))
     if same.all():
         return DifferenceRow(name, "equal")
-    with np.errstate(invalid="ignore", divide="ignore"):
+    with np.errstate(invalid="ignore", divide="ignore", over="ignore"):
         gap = np.where(same, 0.0, np.abs(a - b))
         size = np.maximum(np.abs(a), np.abs(b))
         relative = np.where(same, 0.0, gap / size)

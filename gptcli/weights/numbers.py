@@ -68,11 +68,12 @@ def tensor_stats(tensor: TensorInfo) -> TensorStats:
             piece = piece[is_finite]
         if piece.size:
             low, high = min(low, float(piece.min())), max(high, float(piece.max()))
-            their_mean = float(piece.mean(dtype=np.float64))
-            their_m2 = float(((piece - their_mean) ** 2).sum(dtype=np.float64))
+            with np.errstate(over="ignore", invalid="ignore"):  # of numbers near 1e308
+                their_mean = float(piece.mean(dtype=np.float64))
+                their_m2 = float(np.square(np.subtract(piece, their_mean, dtype=np.float64)).sum())
             both = count + piece.size
             delta = their_mean - mean
-            m2 += their_m2 + delta**2 * count * piece.size / both
+            m2 += their_m2 + delta * delta * count * piece.size / both
             mean += delta * piece.size / both
             count = both
     if not count:
