@@ -1,41 +1,66 @@
 """How much memory there is, and a refusal before anything is allocated that will not fit."""
 
+from collections.abc import Iterator
 from pathlib import Path
 
 from gptcli.errors import ResourceError
 
-_CGROUP_LIMITS = ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes")
-_CGROUP_USED = ("/sys/fs/cgroup/memory.current", "/sys/fs/cgroup/memory/memory.usage_in_bytes")
+CGROUPS = Path("/sys/fs/cgroup")
+MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def available_bytes() -> int:
     """Bytes that this process may still take: free memory, or less under a cgroup or `ulimit -v`."""
     import psutil
 
-    rooms = [int(psutil.virtual_memory().available)]
-    for limit_path, used_path in zip(_CGROUP_LIMITS, _CGROUP_USED, strict=True):
-        limit, used = _read_number(limit_path), _read_number(used_path)
-        if limit is not None and used is not None:
-            rooms.append(max(0, limit - used))
+    rooms = [int(psutil.virtual_memory().available), *_cgroup_rooms()]
     if (limit := _address_space_limit()) is not None:
         rooms.append(max(0, limit - int(psutil.Process().memory_info().vms)))
     return min(rooms)
 
 
-def require(needed: int, available: int, what: str) -> None:
-    """Raise `ResourceError` unless `needed` bytes fit; `what` needs them and stands in the message."""
+def require(needed: int, available: int, what: str, fits: str = "a smaller preset or --dtype") -> None:
+    """Raise `ResourceError` unless `needed` bytes fit; `what` needs them, and `fits` would need less."""
     if needed > available:
         raise ResourceError(
             f"not enough memory: {what} need {needed:,} bytes ({needed / 1e9:,.1f} GB), and there are"
-            f" {available:,} ({available / 1e9:,.1f} GB); take a smaller preset or --dtype"
+            f" {available:,} ({available / 1e9:,.1f} GB); take {fits}"
         )
 
 
-def _read_number(path: str) -> int | None:
+def _cgroup_rooms() -> Iterator[int]:
+    """What each limit on this process's cgroup and on those around it leaves.
+
+    Source: the kernel's cgroup-v2.rst ("memory.max") and cgroup-v1/memory.rst ("limit_in_bytes"). Files that
+    the kernel keeps in memory count as used there, weights that we map among them; it gives them up first.
+    """
     try:
-        return int(Path(path).read_text())
-    except (OSError, ValueError):  # no such cgroup, or "max"
+        lines = MEMBERSHIP.read_text().splitlines()
+    except OSError:  # not Linux
+        return
+    for line in lines:
+        _, controllers, path = line.split(":", 2)
+        if not controllers:
+            root, names = CGROUPS, ("memory.max", "memory.current", "")
+        elif "memory" in controllers.split(","):
+            root = CGROUPS / "memory"
+            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
+        else:
+            continue
+        inner = root / path.lstrip("/")
+        for folder in (inner, *inner.parents):  # a container sees its own group at the root
+            if folder.is_relative_to(root) and (room := _room(folder, *names)) is not None:
+                yield room
+
+
+def _room(folder: Path, limit_name: str, used_name: str, stat_prefix: str) -> int | None:
+    try:
+        limit, used = int((folder / limit_name).read_text()), int((folder / used_name).read_text())
+        stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())
+    except (OSError, ValueError):  # no such group, or "max"
         return None
+    cached = sum(int(stat.get(f"{stat_prefix}{kind}_file", 0)) for kind in ("inactive", "active"))
+    return max(0, limit - max(0, used - cached))
 
 
 def _address_space_limit() -> int | None:

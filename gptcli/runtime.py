@@ -12,7 +12,7 @@ from gptcli.errors import DeviceError
 from gptcli.memory import available_bytes, require
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
-from gptcli.presets import ResolvedConfig
+from gptcli.presets import ResolvedConfig, preset_layer, resolve
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import LoadPlan
 
@@ -56,7 +56,9 @@ def make_ready(
     start = time.perf_counter()
     place = find_device(device)
     chosen, notes = choose_dtype(dtype, source, place)
-    require(*_memory(source, place, chosen, cache_tokens))
+    needed, available, what = _memory(source, place, chosen, cache_tokens)
+    if needed > available:
+        require(needed, available, what, _what_fits(source, place, chosen, cache_tokens))
     if isinstance(source, LoadPlan):
         loaded = load_weights(source, device=place, dtype=DTYPES[chosen])
         model, config = loaded.model, loaded.config
@@ -109,6 +111,23 @@ def choose_dtype(name: str, source: ResolvedConfig | LoadPlan, device: torch.dev
         return in_file, []
     note = f"the file holds {in_file}; on a CPU it runs as float32 (--dtype {in_file} keeps it)"
     return "float32", [] if source.ships else [note]
+
+
+def _what_fits(source: ResolvedConfig | LoadPlan, device: torch.device, dtype: str, cache_tokens: int) -> str:
+    """What else would fit, to be named where this does not: a smaller dtype, the largest smaller preset."""
+    fitting = []
+    for smaller in ("bfloat16",) if dtype == "float32" else ():
+        needed, available, _ = _memory(source, device, smaller, cache_tokens)
+        if needed <= available:
+            fitting.append(f"--dtype {smaller}")
+    if isinstance(source, ResolvedConfig):
+        for preset in ("gpt2-large", "gpt2-medium", "gpt2-small", "stories"):
+            other = resolve([preset_layer(preset)])
+            needed, available, _ = _memory(other, device, dtype, cache_tokens)
+            if needed <= available and count_parameters(other.config) < count_parameters(source.config):
+                fitting.append(f"--preset {preset}")
+                break
+    return " or ".join(fitting) or "a machine with more"
 
 
 def _memory(

@@ -208,5 +208,6 @@ def test_a_limit_on_memory_is_seen():
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     result = subprocess.run(["bash", "-c", command], capture_output=True, env=env, timeout=120, check=False)
     assert result.returncode == 1
-    assert b"not enough memory" in result.stderr
+    assert b"not enough memory: float32 weights (" in result.stderr
+    assert b"; take --preset gpt2-large\n" in result.stderr
     assert result.stderr.count(b"\n") == 1

@@ -73,6 +73,43 @@ class TestMemory:
 
     def test_the_smallest_of_all_limits_counts(self, monkeypatch):
         assert 0 < memory.available_bytes() < 1 << 50
-        numbers = {"/sys/fs/cgroup/memory.max": 3000, "/sys/fs/cgroup/memory.current": 1000}
-        monkeypatch.setattr(memory, "_read_number", numbers.get)
+        monkeypatch.setattr(memory, "_cgroup_rooms", lambda: [3000, 2000])
         assert memory.available_bytes() == 2000
+
+    @pytest.mark.parametrize("version", [1, 2])
+    def test_limits_of_the_own_cgroup_and_of_those_around_it(self, tmp_path, monkeypatch, version):
+        root = tmp_path if version == 2 else tmp_path / "memory"
+        inner = root / "outer" / "inner"
+        inner.mkdir(parents=True)
+        limit, used = ("memory.max", "memory.current")
+        if version == 1:
+            limit, used = ("memory.limit_in_bytes", "memory.usage_in_bytes")
+        prefix = "total_" if version == 1 else ""
+        for folder, most in ((inner, "10000"), (inner.parent, "5000"), (root, "max")):
+            (folder / limit).write_text(most)
+            (folder / used).write_text("4000")
+            (folder / "memory.stat").write_text(f"{prefix}inactive_file 2000\n{prefix}active_file 500\nx 1\n")
+        (tmp_path / "membership").write_text(
+            "5:cpu,cpuacct:/else\n" + ("0::/outer/inner\n" if version == 2 else "4:memory:/outer/inner\n")
+        )
+        monkeypatch.setattr(memory, "CGROUPS", tmp_path)
+        monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "membership")
+        assert list(memory._cgroup_rooms()) == [10_000 - 1500, 5000 - 1500]
+        (tmp_path / "membership").write_text(f"4:{'memory' if version == 1 else ''}:/not/there\n")
+        assert list(memory._cgroup_rooms()) == []
+
+    @pytest.mark.usefixtures("two_gpus")
+    @pytest.mark.parametrize(
+        ("free", "fits"),
+        [
+            (4 * 10**9, "--dtype bfloat16 or --preset gpt2-large"),
+            (600 * 10**6, "--preset gpt2-small"),
+            (9, "a machine"),
+        ],
+    )
+    def test_what_would_fit_is_named(self, monkeypatch, free, fits):
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, 10**12))
+        with pytest.raises(ResourceError, match=f"; take {fits}"):
+            make_ready(
+                resolve_options("gpt2-xl", None, []), device="cuda", dtype="float32", seed=1, cache_tokens=64
+            )

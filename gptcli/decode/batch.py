@@ -135,8 +135,8 @@ class Batch:
         capacity = min(context, needed + needed // 2)  # not again for every prompt that is a little longer
         if self._device.type == "cpu":
             n_bytes = kv_bytes_per_token(self.model.config, self._dtype.itemsize) * capacity * self.size
-            what = f"the key/value cache of {self.size} rows of {capacity} tokens (--batch-size)"
-            require(n_bytes, available_bytes(), what)
+            what = f"the key/value cache of {self.size} rows of {capacity} tokens"
+            require(n_bytes, available_bytes(), what, "a smaller --batch-size or --max-new-tokens")
         larger = RaggedCache(self.model.config, self.size, capacity, dtype=self._dtype, device=self._device)
         if self._cached:
             larger.admit(self._cache, self._cache.lengths)
