@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.decode.completion import Completion, FinishReason
+from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import decode
 from gptcli.decode.request import prepare
 from gptcli.decode.sampling import Sampling
@@ -64,7 +65,10 @@ def generate(
     request = prepare(prompt, tokenizer, model.config, max_new_tokens=max_new_tokens, stops=tuple(stops))
     choose = Sampling(temperature, top_k, top_p).chooser(seed, 0)
     done = Completion(request, tokenizer)
-    for step in decode(model.model, request.prompt_ids, request.budget, choose):
+    steps = decode(
+        model.model, request.prompt_ids, request.budget, choose, engine=model.engine, drafts=Drafts()
+    )
+    for step in steps:
         done.take(step)
         if done.ended:
             break

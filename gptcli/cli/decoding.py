@@ -38,6 +38,10 @@ class Decoding:
     top_p: float | None
     num_samples: int
     logprobs: bool
+    speculate: bool
+    draft_tokens: int | None
+    quantize: bool
+    threads: int | None
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -66,10 +70,19 @@ class Decoding:
 
     def load(self, notes: Notes, *, cache_tokens: int) -> ReadyModel:
         """The model, ready; `cache_tokens` is the length of the key/value cache that has to fit beside it."""
+        import torch
+
         from gptcli.runtime import make_ready
 
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
         ready = make_ready(
-            self.source, device=self.device, dtype=self.dtype, seed=self.seed, cache_tokens=cache_tokens
+            self.source,
+            device=self.device,
+            dtype=self.dtype,
+            seed=self.seed,
+            cache_tokens=cache_tokens,
+            quantize=self.quantize,
         )
         for note in ready.notes:
             notes.note(note)

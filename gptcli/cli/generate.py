@@ -66,6 +66,20 @@ def generate(
             rich_help_panel=DECODING,
         ),
     ] = False,
+    speculate: Annotated[
+        Literal["auto", "lookup", "off"],
+        typer.Option(
+            help="Guess from text that repeats, and check several guesses at once: the same text, sooner."
+            " auto does where it pays.",
+            rich_help_panel=DECODING,
+        ),
+    ] = "auto",
+    draft_tokens: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N", help="At most N guesses at once; else as many as pay.", rich_help_panel=DECODING
+        ),
+    ] = None,
     temperature: Annotated[
         float | None,
         typer.Option(
@@ -129,6 +143,14 @@ def generate(
     ] = False,
     device: options.Device = "auto",
     dtype: options.Dtype = "auto",
+    quantize: Annotated[
+        Literal["int8"] | None,
+        typer.Option(help="Weights in int8, a scale a row; sums in float.", rich_help_panel=options.RUN),
+    ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(metavar="N", help="Threads on a CPU; else all cores.", rich_help_panel=options.RUN),
+    ] = None,
     seed: options.Seed = 123,
     no_echo: Annotated[
         bool,
@@ -172,6 +194,9 @@ def generate(
     gptcli generate --input prompts.jsonl --output records.jsonl --resume
     """
     notes = Notes(quiet)
+    for name, value in (("--draft-tokens", draft_tokens), ("--threads", threads)):
+        if value is not None and not 1 <= value <= 1024:
+            raise UsageError(f"{name} {value}: expected a number from 1 to 1024")
     _check(max_new_tokens, num_samples, stop or [], is_json=json or input_ is not None, logprobs=logprobs)
     device, dtype, seed = options.check_device(device), options.check_dtype(dtype), options.check_seed(seed)
     asked = ManyOptions(
@@ -215,6 +240,10 @@ def generate(
         top_p=top_p,
         num_samples=num_samples,
         logprobs=logprobs,
+        speculate=speculate != "off",
+        draft_tokens=draft_tokens,
+        quantize=quantize is not None,
+        threads=threads,
     )
     if input_ is not None:
         generate_many(decoding, asked, notes, stats=stats)

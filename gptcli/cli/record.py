@@ -7,6 +7,7 @@ from typing import Any
 from gptcli.cli.decoding import Decoding
 from gptcli.cost import count_parameters
 from gptcli.decode.completion import Completion
+from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import Choose, decode
 from gptcli.decode.request import Request
 from gptcli.runtime import ReadyModel
@@ -31,6 +32,8 @@ class Generation:
             choose,
             use_cache=self.decoding.use_cache,
             logprobs=self.decoding.logprobs,
+            engine=self.ready.engine,
+            drafts=Drafts(self.decoding.draft_tokens) if self.decoding.speculate else None,
         )
         self.completions.append(Completion(self.request, self.decoding.tokenizer))
         return self.completions[-1].stream(steps)
@@ -91,8 +94,24 @@ class Generation:
                 "dtype": ready.dtype,
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
+                "engine": self.engine,
             },
         }
+
+    @property
+    def engine(self) -> str:
+        """What decodes."""
+        return "PyTorch" if self.ready.engine is None else self.ready.engine.describe()
+
+    def _share(self) -> str:
+        """The part of what memory can give, measured here and now, that reading the weights took."""
+        from gptcli.runtime import read_bandwidth
+
+        gigabytes = self.timings()["weight_gigabytes_per_second"]
+        if gigabytes is None or self.ready.device.type != "cpu":
+            return ""
+        most = read_bandwidth() / 1e9
+        return f" ({gigabytes / most:.0%} of {most:.1f})"
 
     def stats(self) -> str:
         """One line for people: what took how long, and how fast."""
@@ -107,7 +126,8 @@ class Generation:
             f" {t['prefill_seconds']:.3f} s, {rate('prefill_tokens_per_second')} tokens/s"
             f" · decode {self.decoded_tokens} tokens {t['decode_seconds']:.3f} s,"
             f" {rate('decode_tokens_per_second')} tokens/s,"
-            f" weights {rate('weight_gigabytes_per_second')} GB/s · {self.ready.device} {self.ready.dtype}"
+            f" weights {rate('weight_gigabytes_per_second')} GB/s{self._share()} · {self.ready.device}"
+            f" {self.ready.dtype} · {self.engine}"
         )
 
 

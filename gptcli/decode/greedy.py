@@ -2,16 +2,29 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
+from gptcli.decode.draft import Drafts
 from gptcli.errors import NumericsError
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 
 # Takes the logits [V] of the next token, gives its id.
 Choose = Callable[[Tensor], int]
+
+
+class Engine(Protocol):
+    """What may compute steps faster than the model; `gptcli.engine` has it."""
+
+    @property
+    def max_tokens(self) -> int:
+        """As many tokens at once; 0 as long as it is not ready."""
+
+    def logits(self, ids: Sequence[int], cache: KVCache, tokens_left: int) -> Tensor | None:
+        """Float32 logits [T, V] of `ids` behind what the cache holds, taken in; None: let the model do it."""
 
 
 @dataclass(frozen=True)
@@ -48,9 +61,20 @@ def decode_greedy(
     *,
     use_cache: bool = True,
     logprobs: bool = False,
+    engine: Engine | None = None,
+    drafts: Drafts | None = None,
 ) -> Iterator[Step]:
     """`decode` by the most probable token."""
-    return decode(model, prompt_ids, max_new_tokens, most_probable, use_cache=use_cache, logprobs=logprobs)
+    return decode(
+        model,
+        prompt_ids,
+        max_new_tokens,
+        most_probable,
+        use_cache=use_cache,
+        logprobs=logprobs,
+        engine=engine,
+        drafts=drafts,
+    )
 
 
 @torch.inference_mode()
@@ -62,23 +86,57 @@ def decode(
     *,
     use_cache: bool = True,
     logprobs: bool = False,
+    engine: Engine | None = None,
+    drafts: Drafts | None = None,
 ) -> Iterator[Step]:
     """Yield `max_new_tokens` tokens that follow `prompt_ids`, one or more, each as `choose` chooses.
 
-    With a cache or without, the tokens are the same. Past `context_length` the model sees the last
-    `context_length` tokens. The caller stops earlier by not asking for more. Raises `NumericsError` when a
-    logit is not finite.
+    With a cache or without, by the engine or without, with drafts or without, the tokens are the same (drafts
+    are for the most probable alone). Past `context_length` the model sees the last `context_length` tokens.
+    The caller stops earlier by not asking for more. Raises `NumericsError` when a logit is not finite.
     """
     ids = list(prompt_ids)
-    cache = _cache_for(model, len(ids) + max_new_tokens) if use_cache else None
-    for _ in range(max_new_tokens):
-        logits = next_logits(model, ids, cache)  # [V]
-        if cache is not None and choose is most_probable and is_near_tie(logits):
-            logits = next_logits(model, ids, None)  # [V], from the whole pass
-        if not torch.isfinite(logits).all():
-            raise not_finite(len(ids))
-        yield (step := take_step(logits, choose, logprobs=logprobs))
-        ids.append(step.token_id)
+    end = len(ids) + max_new_tokens
+    is_greedy = choose is most_probable
+    cache = _cache_for(model, end) if use_cache else None
+    redo_near_ties = cache is not None and is_greedy and model.tok_emb.weight.dtype == torch.float32
+    while len(ids) < end:
+        guesses: list[int] = []
+        if engine is not None and cache is not None and drafts is not None and is_greedy:
+            room = min(engine.max_tokens, cache.capacity - cache.length) - (len(ids) - cache.length)
+            guesses = drafts.propose(ids, min(room, end - len(ids) - 1))
+        start = len(ids)
+        rows = _step_logits(model, ids, guesses, cache, engine, end - len(ids))  # [1 + guesses, V]
+        near_ties = is_near_tie(rows).tolist() if redo_near_ties else [False] * len(rows)
+        for logits, near_tie, guess in zip(rows, near_ties, [*guesses, None], strict=True):
+            if near_tie:
+                logits = next_logits(model, ids, None)  # [V], from the whole pass
+            if not torch.isfinite(logits).all():
+                raise not_finite(len(ids))
+            yield (step := take_step(logits, choose, logprobs=logprobs))
+            ids.append(step.token_id)
+            if step.token_id != guess:
+                break
+        if drafts is not None:
+            drafts.saw(ids[start:])
+        if cache is not None and cache.length >= len(ids):
+            cache.truncate(len(ids) - 1)  # what followed a wrong guess
+
+
+def _step_logits(
+    model: GPTModel,
+    ids: Sequence[int],
+    guesses: Sequence[int],
+    cache: KVCache | None,
+    engine: Engine | None,
+    tokens_left: int,
+) -> Tensor:
+    """Logits of what follows `ids`, and each of the guesses behind them: [1 + guesses, V]."""
+    if engine is not None and cache is not None:
+        rows = engine.logits([*ids[cache.length :], *guesses], cache, tokens_left)
+        if rows is not None:
+            return rows[-1 - len(guesses) :]
+    return next_logits(model, ids, cache)[None]
 
 
 def take_step(logits: Tensor, choose: Choose, *, logprobs: bool) -> Step:

@@ -27,19 +27,19 @@ class KVCache:
         self.capacity = min(capacity, config.context_length)
         self.length = 0
         shape = (config.n_layers, 2, batch_size, config.n_heads, self.capacity, config.head_dim)
-        self._data = torch.empty(shape, dtype=dtype, device=device)  # [L, 2, B, H, capacity, D]
+        self.data = torch.empty(shape, dtype=dtype, device=device)  # [L, 2, B, H, capacity, D]
 
     def place(self, T: int) -> tuple[Tensor, Tensor | None]:
         """Where the next T tokens stand, [T], and what they may look at, [T, S]; once, before they come."""
         S = self.length + T
-        positions = torch.arange(self.length, S, device=self._data.device)
-        return positions, causal_mask(T, S, self._data.device)
+        positions = torch.arange(self.length, S, device=self.data.device)
+        return positions, causal_mask(T, S, self.data.device)
 
     def append(self, layer: int, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
         """Store T new keys and values [B, H, T, D] of a layer; all S of them come back, [B, H, S, D] each."""
         S = self.length + keys.shape[2]
         assert self.capacity >= S, f"cache of {self.capacity} positions cannot hold {S}"
-        stored = self._data[layer]  # [2, B, H, capacity, D]
+        stored = self.data[layer]  # [2, B, H, capacity, D]
         stored[0, :, :, self.length : S] = keys
         stored[1, :, :, self.length : S] = values
         return stored[0, :, :, :S], stored[1, :, :, :S]  # [B, H, S, D] each

@@ -26,14 +26,14 @@ class RaggedCache(KVCache):
     ) -> None:
         """Room for `batch_size` rows of up to `capacity` tokens."""
         super().__init__(config, batch_size, capacity, dtype=dtype, device=device)
-        self._data.zero_()  # what is masked still takes part: 0 times the NaN of a broken row would be NaN
+        self.data.zero_()  # what is masked still takes part: 0 times the NaN of a broken row would be NaN
         self.lengths: list[int] = []
         self._places = torch.empty(0)
 
     def admit(self, filled: KVCache, lengths: list[int]) -> None:
         """Take in rows behind those in use; row i of `filled` holds `lengths[i]` tokens, then anything."""
         first, T = len(self.lengths), filled.length
-        self._data[:, :, first : first + len(lengths), :, :T] = filled._data[:, :, : len(lengths), :, :T]
+        self.data[:, :, first : first + len(lengths), :, :T] = filled.data[:, :, : len(lengths), :, :T]
         self.lengths += lengths
         self.length = max(self.lengths)
 
@@ -42,14 +42,14 @@ class RaggedCache(KVCache):
         length = self.lengths.pop()
         last = len(self.lengths)
         if row < last:
-            self._data[:, :, row] = self._data[:, :, last]
+            self.data[:, :, row] = self.data[:, :, last]
             self.lengths[row] = length
-        self._data[:, :, last].zero_()
+        self.data[:, :, last].zero_()
         self.length = max(self.lengths, default=0)
 
     def place(self, T: int) -> tuple[Tensor, Tensor]:
         """Where the next T tokens of each row stand, [B, T], and what they may look at, [B, 1, T, S]."""
-        device = self._data.device
+        device = self.data.device
         starts = torch.tensor(self.lengths, device=device)[:, None]  # [B, 1]
         self._places = starts + torch.arange(T, device=device)  # [B, T]
         return self._places, ragged_mask(self._places, self.length + T)
@@ -58,8 +58,8 @@ class RaggedCache(KVCache):
         """Store each row's T new keys and values [B, H, T, D]; S of all come back, [B, H, S, D] each."""
         B, S = len(self.lengths), self.length + keys.shape[2]
         assert self.capacity >= S, f"cache of {self.capacity} positions cannot hold {S}"
-        stored = self._data[layer, :, :B]  # [2, B, H, capacity, D]
-        rows = torch.arange(B, device=self._data.device)[:, None]  # [B, 1]
+        stored = self.data[layer, :, :B]  # [2, B, H, capacity, D]
+        rows = torch.arange(B, device=self.data.device)[:, None]  # [B, 1]
         stored[0].transpose(1, 2)[rows, self._places] = keys.transpose(1, 2)  # [B, T, H, D]
         stored[1].transpose(1, 2)[rows, self._places] = values.transpose(1, 2)
         return stored[0, :, :, :S], stored[1, :, :, :S]  # [B, H, S, D] each

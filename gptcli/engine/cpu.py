@@ -1,0 +1,168 @@
+"""The decode engine on a CPU: GPTModel's step for one to a few tokens, through the kernels."""
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numba
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from gptcli.engine import kernels
+from gptcli.model.cache import KVCache
+from gptcli.model.feedforward import FeedForward
+from gptcli.model.gpt import GPTModel
+from gptcli.model.norm import LayerNorm
+from gptcli.quantize import Int8Linear
+
+Array = np.ndarray[Any, np.dtype[Any]]
+_STORED_AS = {torch.bfloat16: torch.uint16, torch.float16: torch.int16}
+MAX_TOKENS = 8
+
+
+class Linear(NamedTuple):
+    """Matrices [O, I] that read the same input, with biases and scales, empty where there are none."""
+
+    weights: tuple[Array, ...]
+    biases: tuple[Array, ...]
+    scales: tuple[Array, ...]
+
+
+class CpuEngine:
+    """Logits of the next tokens, from a model's own weights, which are read where they lie."""
+
+    def __init__(self, model: GPTModel, n_threads: int) -> None:
+        """Look at the weights; raises `ValueError` for a model that the kernels cannot run."""
+        config = model.config
+        if (reason := unsupported(model)) is not None:
+            raise ValueError(reason)
+        self._model = model
+        self._n = min(n_threads, numba.get_num_threads())
+        self._blocks = [_block_of(block) for block in model.trf_blocks]
+        self._final_norm = _norm(model.final_norm)
+        self._head = _linear(model.out_head)
+        self._activation = kernels.ACTIVATION_CODES[config.activation]
+        self._norm = (config.norm_eps, int(config.norm_unbiased))
+        C, F, V = config.emb_dim, config.ffn_dim, config.vocab_size
+        assert F is not None
+        room = MAX_TOKENS * max(3 * C, F, V // self._n + 1)
+        f32 = np.float32
+        self._rooms = (np.empty((self._n, room), f32), np.empty((self._n, config.context_length), f32))
+        self._buffers = [np.empty((MAX_TOKENS, width), f32) for width in (C, C, 3 * C, F)]
+
+    @property
+    def max_tokens(self) -> int:
+        """As many ids at once, no more."""
+        return MAX_TOKENS
+
+    def describe(self) -> str:
+        """The kernels, their number of threads and what runs them."""
+        return f"Numba kernels, {self._n} threads by {numba.threading_layer()}"
+
+    def warm_up(self) -> None:
+        """Compile the kernels, or load them, and run each once.
+
+        The parts first, each kept on disk as soon as it is compiled: a process that ends before the last one
+        leaves less to do for the next.
+        """
+        weight = self._model.tok_emb.weight
+        cache = KVCache(self._model.config, 1, 1, dtype=weight.dtype)
+        normed, mixed, fused, _, room, scores = self._room_for(1)
+        norm1, _, qkv, project, _, _ = self._blocks[0]
+        kernels.normalize(normed, *norm1, *self._norm, mixed)
+        kernels.attend(fused, _stored(cache)[0], 0, mixed, scores, self._n)
+        for linear, out in ((qkv, fused), (project, mixed)):
+            kernels.run_linear(normed, linear, out, room, self._n)
+        with torch.inference_mode():
+            self.logits([0], cache)
+
+    def _room_for(self, T: int) -> tuple[Array, ...]:
+        return (*(buffer[:T] for buffer in self._buffers), *self._rooms)
+
+    def logits(self, ids: Sequence[int], cache: KVCache) -> Tensor:
+        """Up to `MAX_TOKENS` ids behind what the cache holds → float32 logits [T, V]; it takes them in."""
+        numba.set_num_threads(self._n)  # of this thread
+        T, start = len(ids), cache.length
+        x = self._embed(ids, start)
+        buffers, stored = self._room_for(T), _stored(cache)
+        for layer, weights in enumerate(self._blocks):
+            kernels.block(x, *weights, stored[layer], start, buffers, self._n, self._activation, *self._norm)
+        cache.advance(T)
+        logits = np.empty((T, self._model.config.vocab_size), np.float32)
+        kernels.head(x, self._final_norm, self._head, logits, buffers, self._n, *self._norm)
+        return torch.from_numpy(logits)
+
+    def _embed(self, ids: Sequence[int], start: int) -> Array:
+        tokens = torch.tensor(ids)
+        positions = torch.arange(start, start + len(ids))
+        x = self._model.tok_emb(tokens).float() + self._model.pos_emb(positions).float()  # [T, C]
+        embedded: Array = x.numpy()
+        return embedded
+
+
+def unsupported(model: GPTModel) -> str | None:
+    """Why the kernels cannot run a model, if they cannot."""
+    config = model.config
+    if not isinstance(model.trf_blocks[0].ff, FeedForward):
+        return f"feed-forward {config.feed_forward} has no kernel"
+    if config.activation not in kernels.ACTIVATION_CODES:
+        return f"activation {config.activation} has no kernel"
+    return None
+
+
+def _block_of(block: Any) -> tuple[Any, ...]:
+    att, ff = block.att, block.ff
+    up, down = ff.layers[0], ff.layers[2]
+    qkv = _side_by_side([att.W_query, att.W_key, att.W_value])
+    return (_norm(block.norm1), _norm(block.norm2), qkv, *map(_linear, (att.out_proj, up, down)))
+
+
+def _norm(norm: LayerNorm) -> tuple[Array, Array]:
+    return _array(norm.scale), _array(norm.shift)
+
+
+def _linear(linear: nn.Linear | Int8Linear) -> Linear:
+    return _side_by_side([linear])
+
+
+def _side_by_side(linears: Sequence[nn.Linear | Int8Linear]) -> Linear:
+    """One input's matrices: by rows as they are, by columns as the one matrix that a file cut into views."""
+    weights = [linear.weight.detach() for linear in linears]
+    biases = [_NONE if linear.bias is None else _array(linear.bias.float()) for linear in linears]
+    if all(weight.is_contiguous() for weight in weights):
+        scales = [_array(linear.scale) if isinstance(linear, Int8Linear) else _NONE for linear in linears]
+        return Linear(tuple(map(_array, weights)), tuple(biases), tuple(scales))
+    if len(weights) > 1:
+        whole = _whole(weights)
+        bias = np.concatenate(biases) if biases[0].size else _NONE
+        return Linear((_array(whole),), (bias,), (_NONE,))
+    return Linear((_array(weights[0]),), tuple(biases), (_NONE,))
+
+
+def _whole(parts: Sequence[Tensor]) -> Tensor:
+    """Views of neighbouring columns [O, I] as one matrix, without a copy where they are such views."""
+    O, I = sum(part.shape[0] for part in parts), parts[0].shape[1]
+    ends = [part.storage_offset() + part.shape[0] for part in parts[:-1]]
+    starts = [part.storage_offset() for part in parts[1:]]
+    same = {part.untyped_storage().data_ptr() for part in parts}
+    if len(same) == 1 and ends == starts and all(part.stride() == (1, O) for part in parts):
+        return torch.as_strided(parts[0], (O, I), (1, O))
+    return torch.cat(list(parts))
+
+
+def _array(tensor: Tensor) -> Array:
+    """The same memory for NumPy, 16-bit numbers as whole ones."""
+    tensor = tensor.detach()
+    if tensor.dtype in _STORED_AS:
+        tensor = tensor.view(_STORED_AS[tensor.dtype])
+    array: Array = tensor.numpy()
+    return array
+
+
+def _stored(cache: KVCache) -> Array:
+    """A cache of one row: [L, 2, H, capacity, D]."""
+    whole: Array = _array(cache.data)  # [L, 2, 1, H, capacity, D]
+    return whole[:, :, 0]
+
+
+_NONE = np.empty(0, np.float32)

@@ -1,0 +1,99 @@
+"""When the engine takes over: prepared in a thread while PyTorch decodes, once it is measured to pay."""
+
+import sys
+import threading
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
+
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPTModel
+
+if TYPE_CHECKING:
+    from gptcli.engine.cpu import CpuEngine
+
+# What importing Numba and loading compiled kernels takes beside decoding, and the part of a step that it
+# saves: tests/benchmarks/engine.py prints both. Where the kernels were never compiled it takes ten times as
+# long, once on a machine; PyTorch decodes meanwhile.
+PREPARE_SECONDS = 0.6
+SAVED = 0.5
+# The first steps are slower than the rest, so that many are not counted.
+WARM_UP = 2
+
+
+class Switch:
+    """Gives the engine's logits once it is there. All decoding of a model shares one switch."""
+
+    def __init__(self, model: GPTModel) -> None:
+        self._model = model
+        self._engine: CpuEngine | None = None
+        self._thread: threading.Thread | None = None
+        self._threads = 0  # of PyTorch, to be given back after the preparation
+        self._steps, self._step_seconds, self._last = 0, float("inf"), 0.0
+        self.why_not: str | None = None
+
+    @property
+    def max_tokens(self) -> int:
+        """As many tokens at once; 0 as long as the engine is not ready."""
+        return 0 if self._engine is None else self._engine.max_tokens
+
+    def describe(self) -> str:
+        """What decodes: the kernels with their threads, or PyTorch and why."""
+        if self._engine is not None:
+            return self._engine.describe()
+        return f"PyTorch ({self.why_not})" if self.why_not else "PyTorch"
+
+    def logits(self, ids: Sequence[int], cache: KVCache, tokens_left: int) -> Tensor | None:
+        """Float32 logits [T, V] of the ids behind what the cache holds; None where PyTorch has to do it.
+
+        `tokens_left` are still wanted: a few are not worth the preparation.
+        """
+        if self._threads and not (self._thread and self._thread.is_alive()):
+            torch.set_num_threads(self._threads)
+            self._threads = 0
+        if cache.length + len(ids) > cache.capacity:  # the window slides, which takes whole passes
+            return None
+        if self._engine is not None:
+            return self._engine.logits(ids, cache) if len(ids) <= self._engine.max_tokens else None
+        if len(ids) == 1 and self._thread is None:
+            self._measure()
+            saved = max(tokens_left, self._steps) * self._step_seconds * SAVED
+            if self._steps > WARM_UP and saved > PREPARE_SECONDS:
+                self.prepare()
+        return None
+
+    def prepare(self, *, wait: bool = False) -> None:
+        """Begin to make the engine ready; with `wait` it is when this returns, or `why_not` says why not."""
+        if self._thread is None:
+            self._threads = torch.get_num_threads()
+            self._thread = threading.Thread(target=self._prepare, args=(self._threads,), daemon=True)
+            self._thread.start()
+            # Threads of PyTorch that share a core with the compiler would keep all others waiting.
+            torch.set_num_threads(max(1, self._threads - 1))
+        if wait:
+            self._thread.join()
+
+    def _measure(self) -> None:
+        now = time.perf_counter()
+        if self._steps >= WARM_UP:
+            self._step_seconds = min(self._step_seconds, now - self._last)
+        self._steps += 1
+        self._last = now
+
+    def _prepare(self, n_threads: int) -> None:
+        interval = sys.getswitchinterval()
+        sys.setswitchinterval(1e-4)  # PyTorch takes the interpreter's lock back 150 times a token
+        try:
+            from gptcli.engine.cpu import CpuEngine
+
+            engine = CpuEngine(self._model, n_threads)
+            engine.warm_up()
+        except Exception as error:  # no Numba here, or none that works: PyTorch goes on
+            self.why_not = f"{type(error).__name__}: {error}"
+        else:
+            self._engine = engine
+        finally:
+            sys.setswitchinterval(interval)

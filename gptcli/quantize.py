@@ -1,0 +1,48 @@
+"""int8 weights: a quarter of the bytes that decoding reads, and of the memory that float32 takes."""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from gptcli.model.gpt import GPTModel
+from gptcli.model.moe import MixtureOfExperts
+
+
+class Int8Linear(nn.Module):
+    """y = scale ⊙ (Q·x) + bias, with Q int8 and one scale a row; x and all sums stay as they are.
+
+    `scale` is the row's largest magnitude over 127. Source: Dettmers et al. 2022, "LLM.int8()", section 2.1
+    (absmax, row by row); activations are not quantized here.
+    """
+
+    weight: Tensor
+    scale: Tensor
+    bias: Tensor | None
+
+    def __init__(self, linear: nn.Linear) -> None:
+        """The nearest int8 to a float linear [O, I]."""
+        super().__init__()
+        weight = linear.weight.detach().float()  # [O, I]
+        scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127  # [O]
+        self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8).contiguous())
+        self.register_buffer("scale", scale)
+        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
+
+    def forward(self, x: Tensor) -> Tensor:  # [..., I]
+        """[..., I] → [..., O]."""
+        y = F.linear(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)  # [..., O]
+        return y if self.bias is None else y + self.bias
+
+
+def quantize_int8(model: GPTModel) -> GPTModel:
+    """The model with every linear in int8, in place, but for routers: which expert is a matter of rounding.
+
+    A head that shares the embedding's weight gets int8 of its own; the embedding, of which a step reads one
+    row, stays.
+    """
+    for module in list(model.modules()):
+        for name, child in list(module.named_children()):
+            is_router = isinstance(module, MixtureOfExperts) and name == "gate"
+            if isinstance(child, nn.Linear) and not is_router:
+                setattr(module, name, Int8Linear(child))
+    return model

@@ -1,0 +1,331 @@
+"""The engine's kernels against the model, and the promise that neither they nor guesses show in the ids."""
+
+import os
+import random
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+from gptcli.decode.draft import Drafts
+from gptcli.decode.greedy import decode_greedy, is_near_tie
+from gptcli.decode.lookup import Lookup
+from gptcli.engine import switch as switch_module
+from gptcli.engine.cpu import MAX_TOKENS, CpuEngine, unsupported
+from gptcli.engine.kernels import ACTIVATION_CODES
+from gptcli.engine.switch import Switch
+from gptcli.model.cache import KVCache
+from gptcli.quantize import Int8Linear, quantize_int8
+from gptcli.weights.load import load_weights
+from gptcli.weights.plan import plan_load
+from tests.models import lively_model, save_huggingface, tiny_config
+
+ROOT = Path(__file__).parents[1]
+VOCABULARY, CONTEXT = 120, 64
+
+
+def config(**changes):
+    return tiny_config(**{"vocab_size": VOCABULARY, "context_length": CONTEXT} | changes)
+
+
+def by_columns(model, folder: Path):
+    """The model as a Hugging Face file gives it: matrices transposed, query, key and value side by side."""
+    loaded = load_weights(plan_load(save_huggingface(model, folder), []), device="cpu", dtype=torch.float32)
+    return loaded.model
+
+
+def assert_steps_equal(model, engine: CpuEngine, reference=None, tolerance: float = 2e-6) -> None:
+    """Several steps of 1 to 8 tokens, from an empty cache on to the end of the context."""
+    generator = torch.Generator().manual_seed(0)
+    weight = model.tok_emb.weight
+    cache = KVCache(model.config, 1, CONTEXT, dtype=weight.dtype)
+    ids: list[int] = []
+    for T in (1, 1, 2, 3, 4, 5, 7, MAX_TOKENS, 1, 8, 8, 8, 8):
+        new = torch.randint(0, VOCABULARY, (T,), generator=generator).tolist()
+        ids += new
+        with torch.inference_mode():
+            ours = engine.logits(new, cache)
+            theirs = (reference or model)(torch.tensor([ids]))[0, -T:].float()
+        assert ours.shape == (T, VOCABULARY)
+        assert cache.length == len(ids)
+        assert (ours - theirs).abs().max() <= tolerance * theirs.abs().max()
+    assert len(ids) == CONTEXT
+
+
+class TestKernels:
+    @pytest.mark.parametrize("layout", ["rows", "columns"])
+    @pytest.mark.parametrize(
+        "changes",
+        [
+            {},
+            {"qkv_bias": False, "tie_embeddings": True},
+            {"n_heads": 1, "n_layers": 3, "ffn_dim": 10},
+            *({"activation": name} for name in sorted(ACTIVATION_CODES)),
+        ],
+        ids=str,
+    )
+    def test_equal_the_model_step_by_step(self, tmp_path, layout, changes):
+        if layout == "columns":
+            changes = changes | {"qkv_bias": True}  # GPT-2's files always have it
+        model = lively_model(config(**changes))
+        if layout == "columns":
+            if changes.get("activation", "gelu_tanh") not in ("gelu_tanh", "gelu", "relu", "silu"):
+                pytest.skip("Hugging Face's GPT-2 has no name for it")
+            names = {"gelu_tanh": "gelu_new"}
+            activation = changes.get("activation", "gelu_tanh")
+            folder = save_huggingface(model, tmp_path, activation_function=names.get(activation, activation))
+            model = load_weights(plan_load(folder, []), device="cpu", dtype=torch.float32).model
+        assert_steps_equal(model, CpuEngine(model, 2))
+
+    def test_an_unbiased_norm_and_bias_free_feed_forwards(self):
+        model = lively_model(config(norm_unbiased=True, ffn_bias=False))
+        assert_steps_equal(model, CpuEngine(model, 1))
+
+    def test_read_the_weights_where_they_lie(self, tmp_path):
+        model = by_columns(lively_model(config()), tmp_path)
+        engine = CpuEngine(model, 2)
+        assert_steps_equal(model, engine)
+        with (
+            torch.no_grad()
+        ):  # a matrix that is changed in the model is changed in the engine: it is the same
+            for parameter in model.parameters():
+                if parameter.ndim == 2:
+                    parameter.mul_(1.5)
+        assert_steps_equal(model, engine)
+
+    @pytest.mark.parametrize(
+        ("dtype", "tolerance"), [(torch.bfloat16, 0.02), (torch.float16, 0.003)], ids=str
+    )
+    def test_half_precision_weights_with_float32_sums(self, dtype, tolerance):
+        model = lively_model(config()).to(dtype)
+        exact = lively_model(config()).to(dtype).float()  # the same weights; only the cache is coarser
+        assert_steps_equal(model, CpuEngine(model, 2), reference=exact, tolerance=tolerance)
+
+    def test_int8_weights(self):
+        model = quantize_int8(lively_model(config()))
+        assert_steps_equal(model, CpuEngine(model, 2))
+
+    @pytest.mark.parametrize(
+        "kind", [{"feed_forward": "swiglu"}, {"feed_forward": "moe"}, {"activation": "tanh"}]
+    )
+    def test_what_has_no_kernel_is_said_and_decoded_by_pytorch(self, kind):
+        model = lively_model(config(**kind))
+        assert unsupported(model)
+        switch = Switch(model)
+        switch.prepare(wait=True)
+        assert "has no kernel" in switch.describe()
+        plain = [s.token_id for s in decode_greedy(model, [1, 2], 9)]
+        assert [s.token_id for s in decode_greedy(model, [1, 2], 9, engine=switch, drafts=Drafts())] == plain
+
+
+class TestInt8:
+    def test_is_within_half_a_step_of_every_weight(self):
+        linear = torch.nn.Linear(50, 30)
+        with torch.no_grad():
+            linear.weight[3] = 0
+            linear.weight[4] *= 1000
+        quantized = Int8Linear(linear)
+        error = (quantized.weight * quantized.scale[:, None] - linear.weight).abs()
+        assert (error <= quantized.scale[:, None] / 2 * 1.0001).all()
+        x = torch.randn(2, 50)
+        expected = x @ (quantized.weight * quantized.scale[:, None]).T + linear.bias
+        torch.testing.assert_close(quantized(x), expected)
+        assert quantized.weight.dtype == torch.int8
+
+    def test_takes_every_linear_but_a_router_and_keeps_biases(self):
+        model = quantize_int8(lively_model(config(feed_forward="moe", n_experts=2, ffn_bias=True)))
+        left = [name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
+        assert left == ["trf_blocks.0.ff.gate", "trf_blocks.1.ff.gate"]
+        assert model.trf_blocks[0].att.W_query.bias is not None
+        assert len(list(decode_greedy(model, [1], 5))) == 5
+
+
+def ready_switch(model) -> Switch:
+    switch = Switch(model)
+    switch.prepare(wait=True)
+    assert switch.why_not is None
+    return switch
+
+
+class ScriptedDrafts(Drafts):
+    """Guesses of which every n-th is wrong, from the text that will come."""
+
+    def __init__(self, whole: list[int], wrong_every: int) -> None:
+        super().__init__()
+        self._whole, self._wrong_every, self.n_proposed = whole, wrong_every, 0
+
+    def propose(self, ids, most):
+        guesses = self._whole[len(ids) : len(ids) + most]
+        for i in range(len(guesses)):
+            self.n_proposed += 1
+            if self._wrong_every and self.n_proposed % self._wrong_every == 0:
+                guesses[i] = (guesses[i] + 1) % VOCABULARY
+        return guesses
+
+
+class TestSpeculation:
+    def test_never_shows_in_the_ids_of_hundreds_of_prompts(self, tmp_path):
+        """Text that loops, to the end of the budget and past the end of the context."""
+        draw = random.Random(0)
+        for seed, model in enumerate(
+            (lively_model(config()), by_columns(lively_model(config(tie_embeddings=True), 1), tmp_path))
+        ):
+            switch = ready_switch(model)
+            for i in range(150):
+                period = [draw.randrange(VOCABULARY) for _ in range(draw.randrange(1, 9))]
+                prompt = (period * 10)[: draw.randrange(1, CONTEXT + 6)]
+                n = draw.choice((1, 2, 7, 30, 80))
+                plain = [s.token_id for s in decode_greedy(model, prompt, n)]
+                fast = [s.token_id for s in decode_greedy(model, prompt, n, engine=switch, drafts=Drafts())]
+                assert fast == plain, (seed, i)
+
+    @pytest.mark.parametrize("wrong_every", [0, 1, 2, 3, 5])
+    def test_whatever_part_of_the_guesses_is_right(self, wrong_every):
+        model = lively_model(config())
+        switch = ready_switch(model)
+        whole = [3, *(s.token_id for s in decode_greedy(model, [3], 200))]
+        drafts = ScriptedDrafts(whole, wrong_every)
+        steps = list(decode_greedy(model, [3], 200, engine=switch, drafts=drafts, logprobs=True))
+        assert [step.token_id for step in steps] == whole[1:]
+        assert drafts.n_proposed > 30
+        plain = [step.logprob for step in decode_greedy(model, [3], 200, logprobs=True)]
+        assert [step.logprob for step in steps] == pytest.approx(plain, abs=1e-4)
+
+    def test_rounding_never_decides_with_guesses_what_it_does_not_without(self, monkeypatch):
+        model = lively_model(config())
+        with torch.no_grad():  # every token has a twin, but for rounding
+            model.out_head.weight[60:] = model.out_head.weight[:60] * (1 + 1e-7)
+        switch = ready_switch(model)
+        real = CpuEngine.logits
+
+        def rounded(self, ids, cache):
+            return real(self, ids, cache) * (1 + 1e-7 * torch.randn(len(ids), VOCABULARY))
+
+        monkeypatch.setattr(CpuEngine, "logits", rounded)
+        differed = 0
+        for first in range(8):
+            plain = [s.token_id for s in decode_greedy(model, [first], 40)]
+            fast = decode_greedy(model, [first], 40, engine=switch, drafts=ScriptedDrafts([first, *plain], 3))
+            assert [s.token_id for s in fast] == plain
+            with monkeypatch.context() as patch:
+                patch.setattr("gptcli.decode.greedy.is_near_tie", lambda logits: is_near_tie(logits) & False)
+                unguarded = decode_greedy(model, [first], 40, engine=switch)
+                differed += [s.token_id for s in unguarded] != plain
+        assert differed
+
+    def test_a_reader_that_stops_at_a_guess_leaves_nothing_behind(self):
+        model = lively_model(config())
+        switch = ready_switch(model)
+        whole = [3, *(s.token_id for s in decode_greedy(model, [3], 40))]
+        for n in range(1, 12):
+            steps = decode_greedy(model, [3], 40, engine=switch, drafts=ScriptedDrafts(whole, 0))
+            assert [next(steps).token_id for _ in range(n)] == whole[1 : n + 1]
+            steps.close()
+
+    def test_the_command_prints_the_same_text(self, cli, monkeypatch):
+        """The stories model, with a stop string and end of text among what is guessed."""
+        monkeypatch.setattr(switch_module, "PREPARE_SECONDS", 0.0)
+        base = ("generate", "the king said to the king said to the king said", "-n", 90, "-q")
+        for options in ((), ("--stop", "said"), ("--ignore-eos",), ("--overflow", "stop", "-n", 400)):
+            plain = cli(*base, *options, "--speculate", "off").out
+            assert cli(*base, *options).out == plain
+            assert cli(*base, *options, "--draft-tokens", 2, "--threads", 1).out == plain
+
+
+class TestGuesses:
+    def test_are_what_followed_before_on_through_a_loop(self):
+        assert Lookup().propose([1, 2, 3], 4) == []
+        assert Lookup().propose([1, 2, 3, 9, 1, 2, 3], 2) == [9, 1]
+        assert Lookup().propose([7, 1, 2, 7, 1, 2], 7) == [7, 1, 2, 7, 1, 2, 7]
+        assert Lookup().propose([5, 1, 2, 8, 6, 1, 2, 9, 5, 1, 2], 2) == [8, 6]  # three tokens before two
+
+    def test_grow_with_the_text_as_if_it_had_been_there_at_once(self):
+        draw = random.Random(0)
+        ids = [draw.randrange(4) for _ in range(300)]
+        growing = Lookup()
+        for end in range(1, 300):
+            assert growing.propose(ids[:end], 5) == Lookup().propose(ids[:end], 5)
+
+    def test_are_not_checked_where_they_are_always_wrong_and_are_again_when_they_come_true(self):
+        drafts, ids = Drafts(), [1, 2, 1, 2, 1, 2]
+        checked = []
+        for _ in range(40):
+            checked.append(len(drafts.propose(ids, 7)))
+            drafts.saw([50])  # never what followed before
+        assert checked[0] > 0
+        assert checked[30:] == [0] * 10
+        for _ in range(40):
+            checked.append(len(drafts.propose(ids, 7)))
+            drafts.saw([1])
+        assert checked[-1] == 7
+
+    def test_are_as_many_as_pay_by_the_measured_costs(self):
+        drafts = Drafts()
+        drafts._rate = 0.9
+        drafts._seconds = {1: 1.0, **{n: 5.0 * n for n in range(2, 9)}}
+        assert drafts.propose([1, 2, 1, 2, 1], 7) == []
+        drafts._seconds = dict.fromkeys(range(1, 9), 1.0)
+        assert len(drafts.propose([1, 2, 1, 2, 1], 7)) == 7
+        assert len(Drafts(most=1).propose([1, 2, 1, 2, 1], 7)) == 1
+
+
+class TestSwitch:
+    def test_is_not_prepared_for_a_few_tokens_and_is_for_many(self, monkeypatch):
+        model = lively_model(config())
+        for n, seconds, expected in ((20, 1e9, False), (20, 0.0, True)):
+            monkeypatch.setattr(switch_module, "PREPARE_SECONDS", seconds)
+            switch = Switch(model)
+            list(decode_greedy(model, [1], n, engine=switch))
+            assert (switch._thread is not None) == expected
+
+    def test_takes_over_in_the_midst_and_gives_the_threads_back(self, monkeypatch):
+        model = lively_model(config())
+        monkeypatch.setattr(switch_module, "PREPARE_SECONDS", 0.0)
+        before = torch.get_num_threads()
+        torch.set_num_threads(2)
+        try:
+            switch = Switch(model)
+            steps = decode_greedy(model, [1], 50, engine=switch)
+            ids = [next(steps).token_id for _ in range(10)]
+            assert torch.get_num_threads() == 1
+            switch._thread.join()
+            ids += [step.token_id for step in steps]
+            assert torch.get_num_threads() == 2
+        finally:
+            torch.set_num_threads(before)
+        assert switch.max_tokens == MAX_TOKENS
+        assert "Numba kernels, 2 threads by" in switch.describe()
+        assert ids == [s.token_id for s in decode_greedy(model, [1], 50)]
+
+    def test_without_numba_pytorch_goes_on_and_says_why(self, monkeypatch):
+        monkeypatch.setitem(sys.modules, "gptcli.engine.cpu", None)
+        model = lively_model(config())
+        switch = Switch(model)
+        switch.prepare(wait=True)
+        assert switch.describe().startswith("PyTorch (ModuleNotFoundError")
+        assert len(list(decode_greedy(model, [1], 9, engine=switch, drafts=Drafts()))) == 9
+
+    @pytest.mark.parametrize("folder", ["/dev/null/nowhere", "/proc"])
+    def test_compiled_kernels_that_cannot_be_kept_do_no_harm(self, folder):
+        code = """
+from gptcli.engine.switch import Switch
+from tests.models import lively_model, tiny_config
+switch = Switch(lively_model(tiny_config()))
+switch.prepare(wait=True)
+assert switch.max_tokens, switch.why_not
+"""
+        env = os.environ | {"NUMBA_CACHE_DIR": folder, "HOME": "/dev/null/home"}
+        subprocess.run([sys.executable, "-c", code], cwd=ROOT, env=env, check=True, timeout=120)
+
+    def test_a_short_run_never_imports_numba(self):
+        code = """
+import sys
+from gptcli.cli.app import run
+assert run(["generate", "Once upon a time", "-n", "6", "-q"]) == 0
+assert "numba" not in sys.modules
+"""
+        subprocess.run(
+            [sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60, stdout=subprocess.DEVNULL
+        )
