@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from gptcli.decode.draft import Drafts
-from gptcli.decode.greedy import decode_greedy, is_near_tie
+from gptcli.decode.greedy import decode_greedy
 from gptcli.decode.lookup import Lookup
 from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine, unsupported
@@ -201,8 +201,8 @@ class TestSpeculation:
         switch = ready_switch(model)
         real = CpuEngine.logits
 
-        def rounded(self, ids, cache):
-            return real(self, ids, cache) * (1 + 2e-6 * torch.randn(len(ids), VOCABULARY))
+        def rounded(self, ids, cache, **options):
+            return real(self, ids, cache, **options) * (1 + 2e-6 * torch.randn(len(ids), VOCABULARY))
 
         monkeypatch.setattr(CpuEngine, "logits", rounded)
         differed = 0
@@ -211,7 +211,7 @@ class TestSpeculation:
             fast = decode_greedy(model, [first], 40, engine=switch, drafts=ScriptedDrafts([first, *plain], 3))
             assert [s.token_id for s in fast] == plain
             with monkeypatch.context() as patch:
-                patch.setattr("gptcli.decode.greedy.is_near_tie", lambda logits: is_near_tie(logits) & False)
+                patch.setattr("gptcli.decode.greedy.is_near_tie", lambda logits: [False] * len(logits))
                 unguarded = decode_greedy(model, [first], 40, engine=switch)
                 differed += [s.token_id for s in unguarded] != plain
         assert differed

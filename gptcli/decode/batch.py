@@ -7,7 +7,16 @@ import torch
 from torch import Tensor
 
 from gptcli.cost import kv_bytes_per_token
-from gptcli.decode.greedy import Choose, Step, is_near_tie, most_probable, next_logits, not_finite, take_step
+from gptcli.decode.greedy import (
+    Choose,
+    Step,
+    is_finite,
+    is_near_tie,
+    most_probable,
+    next_logits,
+    not_finite,
+    take_step,
+)
 from gptcli.errors import NumericsError
 from gptcli.memory import available_bytes, require
 from gptcli.model.cache import KVCache
@@ -92,8 +101,7 @@ class Batch:
         self, rows: Sequence[Row], logits: Tensor
     ) -> Iterator[tuple[Row, Step | NumericsError]]:  # [B, V]
         """Each row's token from its logits, where they decide it."""
-        finite = logits.isfinite().all(-1).tolist()
-        near_ties = is_near_tie(logits).tolist()
+        finite, near_ties = is_finite(logits), is_near_tie(logits)
         most = logits.argmax(-1).tolist()
         for i, row in enumerate(list(rows)):
             if not finite[i]:

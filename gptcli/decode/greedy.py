@@ -2,8 +2,9 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -12,6 +13,9 @@ from gptcli.errors import NumericsError
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 
+Array = np.ndarray[Any, np.dtype[Any]]
+# Two logits this close, in parts of the largest magnitude, are a near-tie: 256 units of float32 rounding.
+NEAR_TIE = 256 * torch.finfo(torch.float32).eps
 # Takes the logits [V] of the next token, gives its id.
 Choose = Callable[[Tensor], int]
 
@@ -23,8 +27,13 @@ class Engine(Protocol):
     def max_tokens(self) -> int:
         """As many tokens at once; 0 as long as it is not ready."""
 
-    def logits(self, ids: Sequence[int], cache: KVCache, tokens_left: int) -> Tensor | None:
-        """Float32 logits [T, V] of `ids` behind what the cache holds, taken in; None: let the model do it."""
+    def logits(
+        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, largest_only: bool
+    ) -> Tensor | None:
+        """Float32 logits [T, V] of `ids` behind what the cache holds, taken in; None: let the model do it.
+
+        With `largest_only` those that are neither the largest nor a near-tie with it need not be exact.
+        """
 
 
 @dataclass(frozen=True)
@@ -37,21 +46,48 @@ class Step:
 
 def most_probable(logits: Tensor) -> int:
     """The id of the largest logit of [V]; of several the lowest id."""
-    return int(logits.argmax())
+    return int(logits.argmax() if logits.is_cuda else _on_host(logits).argmax())
 
 
-def is_near_tie(logits: Tensor) -> Tensor:
-    """Whether rounding could decide between the two largest of float32 logits: [..., V] → [...].
+def is_finite(logits: Tensor) -> list[bool]:
+    """Of each row of [N, V], whether all of it are numbers."""
+    least, largest = _extremes(logits)
+    finite: list[bool] = (np.isfinite(least) & np.isfinite(largest)).tolist()
+    return finite
+
+
+def is_near_tie(logits: Tensor) -> list[bool]:
+    """Of each row of float32 [N, V], whether rounding could decide between its two largest.
 
     A step with a cache, a batch and a pass over all tokens add up the same numbers in other orders. Where
     that could matter, the whole pass decides, so the path never shows in the text. 256 units of rounding of
     the largest logit are some ten times what is seen; half precision is too coarse: many steps would count.
     """
     if logits.dtype != torch.float32:
-        return torch.zeros(logits.shape[:-1], dtype=torch.bool, device=logits.device)
-    least, largest = logits.aminmax(dim=-1, keepdim=True)  # [..., 1]
-    margin = 256 * torch.finfo(logits.dtype).eps * torch.maximum(largest, -least).clamp(min=1.0)
-    return (logits >= largest - margin).sum(-1) > 1
+        return [False] * len(logits)
+    least, largest = _extremes(logits)
+    lines = largest - NEAR_TIE * np.maximum(np.maximum(largest, -least), 1.0)  # [N]
+    if logits.is_cuda:
+        above = (logits >= torch.from_numpy(lines).to(logits.device)[:, None]).sum(-1).tolist()
+    else:
+        numbers = _on_host(logits)
+        above = [np.count_nonzero(row >= line) for row, line in zip(numbers, lines, strict=True)]
+    return [count > 1 for count in above]
+
+
+def _extremes(logits: Tensor) -> tuple[Array, Array]:
+    """Least and largest of each row of [N, V], NaN where one is: [N] each."""
+    if logits.is_cuda:
+        both = torch.stack([logits.amin(-1), logits.amax(-1)]).float().cpu().numpy()  # [2, N]
+        return both[0], both[1]
+    numbers = _on_host(logits)
+    return numbers.min(-1), numbers.max(-1)
+
+
+def _on_host(logits: Tensor) -> Array:
+    """float32 for NumPy, whose single thread is done before PyTorch has woken its own: 2 µs, not 30."""
+    numbers: Array = logits.float().numpy()
+    return numbers
 
 
 def decode_greedy(
@@ -106,13 +142,19 @@ def decode(
             room = min(engine.max_tokens, cache.capacity - cache.length) - (len(ids) - cache.length)
             guesses = drafts.propose(ids, min(room, end - len(ids) - 1))
         start = len(ids)
-        rows = _step_logits(model, ids, guesses, cache, engine, end - len(ids))  # [1 + guesses, V]
-        near_ties = is_near_tie(rows).tolist() if redo_near_ties else [False] * len(rows)
-        for logits, near_tie, guess in zip(rows, near_ties, [*guesses, None], strict=True):
+        rows = None  # [1 + guesses, V]
+        if engine is not None and cache is not None:
+            new = [*ids[cache.length :], *guesses]
+            rows = engine.logits(new, cache, end - len(ids), largest_only=is_greedy and not logprobs)
+        rows = next_logits(model, ids, cache)[None] if rows is None else rows[-1 - len(guesses) :]
+        near_ties = is_near_tie(rows) if redo_near_ties else [False] * len(rows)
+        for logits, finite, near_tie, guess in zip(
+            rows, is_finite(rows), near_ties, [*guesses, None], strict=True
+        ):
+            if not finite:
+                raise not_finite(len(ids))
             if near_tie:
                 logits = next_logits(model, ids, None)  # [V], from the whole pass
-            if not torch.isfinite(logits).all():
-                raise not_finite(len(ids))
             yield (step := take_step(logits, choose, logprobs=logprobs))
             ids.append(step.token_id)
             if step.token_id != guess:
@@ -121,22 +163,6 @@ def decode(
             drafts.saw(ids[start:])
         if cache is not None and cache.length >= len(ids):
             cache.truncate(len(ids) - 1)  # what followed a wrong guess
-
-
-def _step_logits(
-    model: GPTModel,
-    ids: Sequence[int],
-    guesses: Sequence[int],
-    cache: KVCache | None,
-    engine: Engine | None,
-    tokens_left: int,
-) -> Tensor:
-    """Logits of what follows `ids`, and each of the guesses behind them: [1 + guesses, V]."""
-    if engine is not None and cache is not None:
-        rows = engine.logits([*ids[cache.length :], *guesses], cache, tokens_left)
-        if rows is not None:
-            return rows[-1 - len(guesses) :]
-    return next_logits(model, ids, cache)[None]
 
 
 def take_step(logits: Tensor, choose: Choose, *, logprobs: bool) -> Step:

@@ -8,7 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from gptcli.decode.greedy import NEAR_TIE
 from gptcli.engine import kernels
+from gptcli.engine.quick_head import build_quick_head
 from gptcli.model.cache import KVCache
 from gptcli.model.feedforward import FeedForward
 from gptcli.model.gpt import GPTModel
@@ -41,6 +43,7 @@ class CpuEngine:
         self._blocks = [_block_of(block) for block in model.trf_blocks]
         self._final_norm = _norm(model.final_norm)
         self._head = _linear(model.out_head)
+        self._quick_head: tuple[Linear, Array] | None = None
         self._activation = kernels.ACTIVATION_CODES[config.activation]
         self._norm = (config.norm_eps, int(config.norm_unbiased))
         C, F, V = config.emb_dim, config.ffn_dim, config.vocab_size
@@ -79,8 +82,34 @@ class CpuEngine:
     def _room_for(self, T: int) -> tuple[Array, ...]:
         return (*(buffer[:T] for buffer in self._buffers), *self._rooms)
 
-    def logits(self, ids: Sequence[int], cache: KVCache) -> Tensor:
-        """Up to `MAX_TOKENS` ids behind what the cache holds → float32 logits [T, V]; it takes them in."""
+    def build_quick_head(self) -> None:
+        """Have the head in int8 too, for steps that want no more than the largest logit."""
+        head = self._model.out_head
+        if isinstance(head, nn.Linear):  # else it is int8 already
+            quick = build_quick_head(head)
+            small = Linear((quick.weight,), (_NONE,), (quick.scale,))
+            # Compiled here and now, on arrays of its own: the engine may be decoding in another thread.
+            x, logits = (
+                np.ones((1, head.in_features), np.float32),
+                np.empty((1, head.out_features), np.float32),
+            )
+            buffers = tuple(np.empty_like(buffer) for buffer in self._room_for(1))
+            self._run_quick_head(x, small, quick.radius, logits, buffers)
+            self._quick_head = (small, quick.radius)
+
+    def _run_quick_head(
+        self, x: Array, small: Linear, radius: Array, logits: Array, buffers: tuple[Array, ...]
+    ) -> None:
+        W, margin = self._head.weights[0], 2 * NEAR_TIE
+        kernels.quick_head(
+            x, self._final_norm, small, radius, W, margin, logits, buffers, self._n, *self._norm
+        )
+
+    def logits(self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False) -> Tensor:
+        """Up to `MAX_TOKENS` ids behind what the cache holds → float32 logits [T, V]; it takes them in.
+
+        With `largest_only` those that cannot be the largest, nor near it, may be off by some hundredths.
+        """
         numba.set_num_threads(self._n)  # of this thread
         T, start = len(ids), cache.length
         x = self._embed(ids, start)
@@ -89,7 +118,10 @@ class CpuEngine:
             kernels.block(x, *weights, stored[layer], start, buffers, self._n, self._activation, *self._norm)
         cache.advance(T)
         logits = np.empty((T, self._model.config.vocab_size), np.float32)
-        kernels.head(x, self._final_norm, self._head, logits, buffers, self._n, *self._norm)
+        if largest_only and self._quick_head is not None:
+            self._run_quick_head(x, *self._quick_head, logits, buffers)
+        else:
+            kernels.head(x, self._final_norm, self._head, logits, buffers, self._n, *self._norm)
         return torch.from_numpy(logits)
 
     def _embed(self, ids: Sequence[int], start: int) -> Array:

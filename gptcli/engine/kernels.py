@@ -68,8 +68,22 @@ def _dot(x, w):
 
 
 @kernel
-def _dot4(x, t, w, out, j):
-    """Four tokens at once: each weight is widened once."""
+def _four_rows(x, W, j, out, k):
+    """One token and four rows at once: four streams of memory, and a quarter of the ends of sums."""
+    a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
+    w0, w1, w2, w3 = W[j], W[j + 1], W[j + 2], W[j + 3]
+    for i in range(x.shape[0]):
+        v = x[i]
+        a += v * widen(w0[i])
+        b += v * widen(w1[i])
+        c += v * widen(w2[i])
+        d += v * widen(w3[i])
+    out[k], out[k + 1], out[k + 2], out[k + 3] = a, b, c, d
+
+
+@kernel
+def _four_tokens(x, t, w, out, j):
+    """Four tokens and one row at once: each weight is widened once."""
     a, b, c, d = np.float32(0), np.float32(0), np.float32(0), np.float32(0)
     x0, x1, x2, x3 = x[t], x[t + 1], x[t + 2], x[t + 3]
     for i in range(w.shape[0]):
@@ -90,10 +104,14 @@ def _linear_rows(x, weights, biases, scales, out, room, n, how):
             W = weights[m]  # [O, I]
             low, high = part * W.shape[0] // n, (part + 1) * W.shape[0] // n
             sums = room[part, : T * (high - low)].reshape(T, high - low)
-            for j in range(low, high):
+            fours = (high - low) // 4 if T < 4 else 0
+            for f in range(fours):
+                for t in range(T):
+                    _four_rows(x[t], W, low + 4 * f, sums[t], 4 * f)
+            for j in range(low + 4 * fours, high):
                 t = 0
                 while t + 4 <= T:
-                    _dot4(x, t, W[j], sums, j - low)
+                    _four_tokens(x, t, W[j], sums, j - low)
                     t += 4
                 while t < T:
                     sums[t, j - low] = _dot(x[t], W[j])
@@ -105,21 +123,21 @@ def _linear_rows(x, weights, biases, scales, out, room, n, how):
 
 @kernel
 def _add_columns(x, W, low, high, sums):
-    """Inputs `low` to `high` of W [I, O] into sums [T, O], eight at a time, so that a sum is loaded once."""
+    """Inputs `low` to `high` of W [I, O] into sums [T, O].
+
+    Four at a time, so that a sum is loaded once for four. Eight are slower: rows of 12 KiB begin at the same
+    place of a page, and eight such streams push each other out of the first cache.
+    """
     T, O = sums.shape
     i = low
-    while i + 8 <= high:
+    while i + 4 <= high:
         w0, w1, w2, w3 = W[i], W[i + 1], W[i + 2], W[i + 3]
-        w4, w5, w6, w7 = W[i + 4], W[i + 5], W[i + 6], W[i + 7]
         for t in range(T):
             x0, x1, x2, x3 = x[t, i], x[t, i + 1], x[t, i + 2], x[t, i + 3]
-            x4, x5, x6, x7 = x[t, i + 4], x[t, i + 5], x[t, i + 6], x[t, i + 7]
             total = sums[t]
             for j in range(O):
-                total[j] += (
-                    (x0 * widen(w0[j]) + x1 * widen(w1[j])) + (x2 * widen(w2[j]) + x3 * widen(w3[j]))
-                ) + ((x4 * widen(w4[j]) + x5 * widen(w5[j])) + (x6 * widen(w6[j]) + x7 * widen(w7[j])))
-        i += 8
+                total[j] += (x0 * widen(w0[j]) + x1 * widen(w1[j])) + (x2 * widen(w2[j]) + x3 * widen(w3[j]))
+        i += 4
     while i < high:
         for t in range(T):
             for j in range(O):
@@ -242,6 +260,44 @@ def block(x, norm1, norm2, qkv, project, up, down, cache, start, buffers, n, act
     normalize(x, norm2[0], norm2[1], eps, unbiased, normed)
     linear(normed, up[0], up[1], up[2], hidden, room, n, activation)
     linear(hidden, down[0], down[1], down[2], x, room, n, ADD)
+
+
+@kernel(parallel=True)
+def _settle(x, approximate, radius, W, margin, n):
+    """Make exact whatever may be the largest: approximate [V] for x [C], each within radius [V] · |x|.
+
+    What stays approximate is smaller than the largest by more than `margin` times the largest magnitude.
+    """
+    C, V = x.shape[0], approximate.shape[0]
+    length = np.float32(0)
+    for i in range(C):
+        length += x[i] * x[i]
+    length = np.sqrt(length) * np.float32(1.00001)
+    lows, magnitudes = np.zeros(n * 16, np.float32), np.zeros(n * 16, np.float32)  # a cache line a thread
+    for part in prange(n):
+        low, magnitude = np.float32(-np.inf), np.float32(1)
+        for j in range(part * V // n, (part + 1) * V // n):
+            low = max(low, approximate[j] - radius[j] * length)
+            magnitude = max(magnitude, abs(approximate[j]) + radius[j] * length)
+        lows[part * 16], magnitudes[part * 16] = low, magnitude
+    low, magnitude = lows[0], magnitudes[0]
+    for part in range(1, n):
+        low, magnitude = max(low, lows[part * 16]), max(magnitude, magnitudes[part * 16])
+    low -= np.float32(margin) * magnitude
+    for part in prange(n):
+        for j in range(part * V // n, (part + 1) * V // n):
+            if approximate[j] + radius[j] * length >= low:
+                approximate[j] = _dot(x, W[j])
+
+
+@kernel
+def quick_head(x, norm, small, radius, W, margin, logits, buffers, n, eps, unbiased):
+    """As `head`, but a logit is exact only where it may be the largest; `small` is W in int8."""
+    normed, _, _, _, room, _ = buffers
+    normalize(x, norm[0], norm[1], eps, unbiased, normed)
+    linear(normed, small[0], small[1], small[2], logits, room, n, STORE)
+    for t in range(x.shape[0]):
+        _settle(normed[t], logits[t], radius, W, margin, n)
 
 
 @kernel

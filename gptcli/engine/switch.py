@@ -46,7 +46,9 @@ class Switch:
             return self._engine.describe()
         return f"PyTorch ({self.why_not})" if self.why_not else "PyTorch"
 
-    def logits(self, ids: Sequence[int], cache: KVCache, tokens_left: int) -> Tensor | None:
+    def logits(
+        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, largest_only: bool = False
+    ) -> Tensor | None:
         """Float32 logits [T, V] of the ids behind what the cache holds; None where PyTorch has to do it.
 
         `tokens_left` are still wanted: a few are not worth the preparation.
@@ -57,7 +59,9 @@ class Switch:
         if cache.length + len(ids) > cache.capacity:  # the window slides, which takes whole passes
             return None
         if self._engine is not None:
-            return self._engine.logits(ids, cache) if len(ids) <= self._engine.max_tokens else None
+            if len(ids) > self._engine.max_tokens:
+                return None
+            return self._engine.logits(ids, cache, largest_only=largest_only)
         if len(ids) == 1 and self._thread is None:
             self._measure()
             saved = max(tokens_left, self._steps) * self._step_seconds * SAVED
@@ -95,5 +99,6 @@ class Switch:
             self.why_not = f"{type(error).__name__}: {error}"
         else:
             self._engine = engine
+            engine.build_quick_head()  # the engine decodes meanwhile
         finally:
             sys.setswitchinterval(interval)

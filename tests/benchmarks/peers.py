@@ -1,0 +1,258 @@
+"""Greedy decoding beside transformers, CTranslate2 and llama.cpp: python -m tests.benchmarks.peers
+
+    pip install ctranslate2 llama-cpp-python gguf
+    python -m tests.benchmarks.peers [--checkpoint DIR] [--prompts 16 512] [--new 64] [--rounds 5]
+
+All run on one checkpoint (random GPT-2 small unless one is given), each in a process of its own, stopped
+while it is not its turn: threads that spin would slow each other. A round measures 1 and 1 + NEW tokens;
+the decode rate is NEW over the difference. Medians of the rounds behind a first one; the last line is JSON.
+"""
+
+import argparse
+import json
+import os
+import signal
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import torch
+from transformers import GPT2Config, GPT2LMHeadModel
+
+THREADS = os.cpu_count() or 1
+CONTENDERS = {
+    "gptcli float32": "model",
+    "gptcli float32, lookup": "model",
+    "gptcli bfloat16": "model",
+    "gptcli float16": "model",
+    "gptcli int8": "model",
+    "transformers float32": "model",
+    "CTranslate2 float32": "ct2-float32",
+    "CTranslate2 int8": "ct2-int8",
+    "llama.cpp F32": "F32.gguf",
+    "llama.cpp F16": "F16.gguf",
+    "llama.cpp BF16": "BF16.gguf",
+    "llama.cpp Q8_0": "Q8_0.gguf",
+}
+Run = Callable[[list[int], int], list[int]]
+
+
+def prompt_of(n: int, vocabulary: int = 50257) -> list[int]:
+    return torch.randint(vocabulary - 1, (n,), generator=torch.Generator().manual_seed(n)).tolist()
+
+
+def gptcli_runner(name: str, path: Path) -> Run:
+    from gptcli.decode.draft import Drafts
+    from gptcli.decode.greedy import decode_greedy
+    from gptcli.runtime import make_ready
+    from gptcli.weights.plan import plan_load
+
+    kind = name.split()[1].rstrip(",")
+    dtype = "float32" if kind == "int8" else kind
+    ready = make_ready(
+        plan_load(path, []), device="cpu", dtype=dtype, seed=0, cache_tokens=0, quantize=kind == "int8"
+    )
+    ready.engine.prepare(wait=True)
+    assert ready.engine.max_tokens, ready.engine.why_not
+
+    def run(prompt: list[int], n: int) -> list[int]:
+        drafts = Drafts() if name.endswith("lookup") else None
+        return [s.token_id for s in decode_greedy(ready.model, prompt, n, engine=ready.engine, drafts=drafts)]
+
+    return run
+
+
+def transformers_runner(_name: str, path: Path) -> Run:
+    model = GPT2LMHeadModel.from_pretrained(path, dtype=torch.float32).eval()
+
+    @torch.inference_mode()
+    def run(prompt: list[int], n: int) -> list[int]:
+        idx = torch.tensor([prompt])
+        mask = torch.ones_like(idx)
+        options = {"do_sample": False, "min_new_tokens": n, "max_new_tokens": n, "pad_token_id": 50256}
+        return model.generate(idx, attention_mask=mask, **options)[0, len(prompt) :].tolist()
+
+    return run
+
+
+def ctranslate2_runner(_name: str, path: Path) -> Run:
+    import ctranslate2
+
+    generator = ctranslate2.Generator(str(path), intra_threads=THREADS, compute_type="default")
+
+    def run(prompt: list[int], n: int) -> list[int]:
+        tokens = [[str(token) for token in prompt]]
+        options = {"max_length": n, "min_length": n, "include_prompt_in_result": False, "beam_size": 1}
+        return generator.generate_batch(tokens, end_token=[], **options)[0].sequences_ids[0]
+
+    return run
+
+
+def llama_runner(_name: str, path: Path) -> Run:
+    import llama_cpp
+
+    model = llama_cpp.Llama(
+        str(path), n_ctx=1024, n_threads=THREADS, n_threads_batch=THREADS, verbose=False, logits_all=False
+    )
+
+    def run(prompt: list[int], n: int) -> list[int]:
+        model.reset()
+        model.eval(prompt)
+        ids: list[int] = []
+        while True:
+            logits = model._ctx.get_logits_ith(-1)
+            ids.append(int(np.ctypeslib.as_array(logits, (model.n_vocab(),)).argmax()))
+            if len(ids) == n:
+                return ids
+            model.eval(ids[-1:])
+
+    return run
+
+
+def work(name: str, path: Path) -> None:
+    """A contender's process: answers each `prompt new` with seconds and a few ids."""
+    torch.set_num_threads(THREADS)
+    makers = {"gptcli": gptcli_runner, "transformers": transformers_runner}
+    makers |= {"CTranslate2": ctranslate2_runner, "llama.cpp": llama_runner}
+    run = makers[name.split()[0]](name, path)
+    print("ready", flush=True)
+    for line in sys.stdin:
+        n_prompt, n_new = map(int, line.split())
+        prompt = prompt_of(n_prompt)
+        start = time.perf_counter()
+        ids = run(prompt, n_new)
+        print(json.dumps({"seconds": time.perf_counter() - start, "ids": ids}), flush=True)
+
+
+class Contender:
+    """A worker that runs only while it is asked."""
+
+    def __init__(self, name: str, path: Path) -> None:
+        command = [
+            sys.executable,
+            "-m",
+            "tests.benchmarks.peers",
+            "--worker",
+            name,
+            "--checkpoint",
+            str(path),
+        ]
+        self.child = subprocess.Popen(
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+        )
+        if self.child.stdout.readline() != "ready\n":
+            raise RuntimeError(f"{name} does not start")
+        self.child.send_signal(signal.SIGSTOP)
+
+    def ask(self, n_prompt: int, n_new: int) -> dict:
+        self.child.send_signal(signal.SIGCONT)
+        self.child.stdin.write(f"{n_prompt} {n_new}\n")
+        self.child.stdin.flush()
+        answer = json.loads(self.child.stdout.readline())
+        self.child.send_signal(signal.SIGSTOP)
+        return answer
+
+    def peak_bytes(self) -> int:
+        status = Path(f"/proc/{self.child.pid}/status").read_text()
+        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+
+
+def read_bandwidth() -> float:
+    numbers = torch.ones(128 << 20)
+    seconds = []
+    for _ in range(3):
+        start = time.perf_counter()
+        numbers.sum()
+        seconds.append(time.perf_counter() - start)
+    return numbers.nbytes / min(seconds) / 1e9
+
+
+def convert(checkpoint: Path, folder: Path) -> None:
+    from tests.benchmarks.converted import to_ctranslate2, to_gguf
+
+    (folder / "model").symlink_to(checkpoint.resolve())
+    for kind in ("F32", "F16", "BF16", "Q8_0"):
+        to_gguf(checkpoint, folder / f"{kind}.gguf", kind)
+    for kind in ("float32", "int8"):
+        to_ctranslate2(checkpoint, folder / f"ct2-{kind}", kind)
+
+
+def measure(contenders: dict[str, Contender], n_prompt: int, n_new: int, rounds: int) -> dict:
+    """Tokens/s, milliseconds of prefill and the ids of each, and the bandwidth in the same rounds."""
+    rates = {name: [] for name in contenders}
+    prefills = {name: [] for name in contenders}
+    ids, bandwidth = {}, []
+    for number in range(rounds + 1):
+        bandwidth.append(read_bandwidth())
+        for name, contender in contenders.items():
+            first, whole = contender.ask(n_prompt, 1), contender.ask(n_prompt, 1 + n_new)
+            ids[name] = whole["ids"]
+            if number:
+                rates[name].append(n_new / (whole["seconds"] - first["seconds"]))
+                prefills[name].append(first["seconds"] * 1e3)
+    return {
+        "prompt": n_prompt,
+        "new": n_new,
+        "read_gigabytes_per_second": statistics.median(bandwidth),
+        "tokens_per_second": {name: statistics.median(seen) for name, seen in rates.items()},
+        "prefill_milliseconds": {name: statistics.median(seen) for name, seen in prefills.items()},
+        "ids_as_transformers": {name: seen == ids["transformers float32"] for name, seen in ids.items()},
+    }
+
+
+def show(found: dict, weight_gigabytes: float) -> None:
+    bandwidth = found["read_gigabytes_per_second"]
+    print(f"\nprompt of {found['prompt']}, {found['new']} new tokens; memory reads {bandwidth:.1f} GB/s")
+    print(f"{'':24}{'tokens/s':>10}{'GB/s':>8}{'of limit':>10}{'prefill ms':>12}{'same ids':>10}")
+    for name, rate in found["tokens_per_second"].items():
+        part = {"16": 0.5, "t8": 0.25, "_0": 0.25}.get(name[-2:], 1.0)
+        gigabytes = rate * weight_gigabytes * part
+        same = "yes" if found["ids_as_transformers"][name] else "no"
+        prefill = found["prefill_milliseconds"][name]
+        print(f"{name:24}{rate:10.1f}{gigabytes:8.1f}{gigabytes / bandwidth:10.2f}{prefill:12.1f}{same:>10}")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--checkpoint", type=Path)
+    parser.add_argument("--prompts", type=int, nargs="+", default=[16, 512])
+    parser.add_argument("--new", type=int, default=64)
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--only", help="contenders whose name holds this, and transformers")
+    parser.add_argument("--worker", help=argparse.SUPPRESS)
+    options = parser.parse_args()
+    if options.worker:
+        work(options.worker, options.checkpoint)
+        return
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        checkpoint = options.checkpoint
+        if checkpoint is None:
+            torch.manual_seed(0)
+            checkpoint = folder / "random"
+            GPT2LMHeadModel(GPT2Config()).save_pretrained(checkpoint)
+        convert(checkpoint, folder)
+        contenders = {}
+        for contender, path in CONTENDERS.items():
+            if options.only is None or options.only in contender or contender == "transformers float32":
+                contenders[contender] = Contender(contender, folder / path)
+        weight_gigabytes = (checkpoint / "model.safetensors").stat().st_size / 1e9
+        found = [measure(contenders, n, options.new, options.rounds) for n in options.prompts]
+        peaks = {name: contender.peak_bytes() for name, contender in contenders.items()}
+        for part in found:
+            show(part, weight_gigabytes)
+        print("\npeak memory, MB: " + ", ".join(f"{name} {peak / 1e6:.0f}" for name, peak in peaks.items()))
+        print(json.dumps({"threads": THREADS, "measured": found, "peak_bytes": peaks}))
+        for contender in contenders.values():
+            contender.child.kill()
+
+
+if __name__ == "__main__":
+    main()
