@@ -51,6 +51,7 @@ class CpuEngine:
         room = MAX_TOKENS * max(3 * C, F, V // self._n + 1)
         f32 = np.float32
         self._rooms = (np.empty((self._n, room), f32), np.empty((self._n, config.context_length), f32))
+        self._logits = np.empty((MAX_TOKENS, V), f32)
         self._buffers = [np.empty((MAX_TOKENS, width), f32) for width in (C, C, 3 * C, F)]
 
     @property
@@ -108,6 +109,7 @@ class CpuEngine:
     def logits(self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False) -> Tensor:
         """Up to `MAX_TOKENS` ids behind what the cache holds → float32 logits [T, V]; it takes them in.
 
+        They are valid until the next call.
         With `largest_only` those that cannot be the largest, nor near it, may be off by some hundredths.
         """
         numba.set_num_threads(self._n)  # of this thread
@@ -117,7 +119,7 @@ class CpuEngine:
         for layer, weights in enumerate(self._blocks):
             kernels.block(x, *weights, stored[layer], start, buffers, self._n, self._activation, *self._norm)
         cache.advance(T)
-        logits = np.empty((T, self._model.config.vocab_size), np.float32)
+        logits = self._logits[:T]
         if largest_only and self._quick_head is not None:
             self._run_quick_head(x, *self._quick_head, logits, buffers)
         else:

@@ -12,7 +12,7 @@ import numpy as np
 from numba import njit, prange
 from numba.extending import overload
 
-from gptcli.engine.numbers import narrow, widen
+from gptcli.engine.numbers import exp, narrow, widen
 
 STORE, ADD, GELU_TANH, GELU, RELU, SILU = range(6)
 ACTIVATION_CODES = {"gelu_tanh": GELU_TANH, "gelu": GELU, "relu": RELU, "silu": SILU, "identity": STORE}
@@ -33,30 +33,38 @@ def kernel(function: Any = None, **options: Any) -> Any:
 def _finish(value, how):
     """A feed-forward's activation, or nothing."""
     if how == GELU_TANH:
-        inner = np.float32(0.7978845608) * (value + np.float32(0.044715) * value * value * value)
-        return np.float32(0.5) * value * (np.float32(1) + math.tanh(inner))
+        # ½·(1 + tanh(u)) is 1 / (1 + e⁻²ᵘ)
+        twice = np.float32(1.5957691216) * (value + np.float32(0.044715) * value * value * value)
+        return value / (np.float32(1) + exp(-twice))
     if how == GELU:
         return np.float32(0.5) * value * (np.float32(1) + math.erf(value * np.float32(0.7071067812)))
     if how == RELU:
         return max(value, np.float32(0))
     if how == SILU:
-        return value / (np.float32(1) + math.exp(-value))
+        return value / (np.float32(1) + exp(-value))
     return value
 
 
 @kernel
 def _write(sums, bias, scale, out, first, how):
     """Scale, bias, activation or residual for neighbouring outputs, into `out` from `first` on."""
-    for j in range(sums.shape[0]):
-        value = sums[j]
-        if scale.shape[0]:
-            value *= scale[j]
-        if bias.shape[0]:
-            value += bias[j]
-        if how == ADD:
-            out[first + j] += value
-        else:
-            out[first + j] = _finish(value, how)
+    n = sums.shape[0]
+    target = out[first : first + n]
+    if scale.shape[0]:
+        for j in range(n):
+            sums[j] *= scale[j]
+    if bias.shape[0]:
+        for j in range(n):
+            sums[j] += bias[j]
+    if how == ADD:
+        for j in range(n):
+            target[j] += sums[j]
+    elif how == GELU_TANH:  # apart, so that it is computed for many at once
+        for j in range(n):
+            target[j] = _finish(sums[j], GELU_TANH)
+    else:
+        for j in range(n):
+            target[j] = _finish(sums[j], how)
 
 
 @kernel
@@ -122,21 +130,46 @@ def _linear_rows(x, weights, biases, scales, out, room, n, how):
 
 
 @kernel
+def _add_four(x, i, W, sums):
+    """Inputs i to i + 3 of W [I, O] into sums [T, O]: a sum is loaded and stored once for four."""
+    w0, w1, w2, w3 = W[i], W[i + 1], W[i + 2], W[i + 3]
+    for t in range(x.shape[0]):
+        x0, x1, x2, x3 = x[t, i], x[t, i + 1], x[t, i + 2], x[t, i + 3]
+        total = sums[t]
+        for j in range(W.shape[1]):
+            total[j] += (x0 * widen(w0[j]) + x1 * widen(w1[j])) + (x2 * widen(w2[j]) + x3 * widen(w3[j]))
+
+
+@kernel
+def _add_eight(x, i, W, sums):
+    """Inputs i to i + 7, likewise."""
+    w0, w1, w2, w3 = W[i], W[i + 1], W[i + 2], W[i + 3]
+    w4, w5, w6, w7 = W[i + 4], W[i + 5], W[i + 6], W[i + 7]
+    for t in range(x.shape[0]):
+        x0, x1, x2, x3 = x[t, i], x[t, i + 1], x[t, i + 2], x[t, i + 3]
+        x4, x5, x6, x7 = x[t, i + 4], x[t, i + 5], x[t, i + 6], x[t, i + 7]
+        total = sums[t]
+        for j in range(W.shape[1]):
+            total[j] += (
+                (x0 * widen(w0[j]) + x1 * widen(w1[j])) + (x2 * widen(w2[j]) + x3 * widen(w3[j]))
+            ) + ((x4 * widen(w4[j]) + x5 * widen(w5[j])) + (x6 * widen(w6[j]) + x7 * widen(w7[j])))
+
+
+@kernel
 def _add_columns(x, W, low, high, sums):
     """Inputs `low` to `high` of W [I, O] into sums [T, O].
 
-    Four at a time, so that a sum is loaded once for four. Eight are slower: rows of 12 KiB begin at the same
-    place of a page, and eight such streams push each other out of the first cache.
+    Eight at a time, but four in float32: there a row has 12 KiB, so that rows begin at one place of a
+    page, and eight such streams push each other out of the first cache.
     """
     T, O = sums.shape
     i = low
+    if W.itemsize < 4:
+        while i + 8 <= high:
+            _add_eight(x, i, W, sums)
+            i += 8
     while i + 4 <= high:
-        w0, w1, w2, w3 = W[i], W[i + 1], W[i + 2], W[i + 3]
-        for t in range(T):
-            x0, x1, x2, x3 = x[t, i], x[t, i + 1], x[t, i + 2], x[t, i + 3]
-            total = sums[t]
-            for j in range(O):
-                total[j] += (x0 * widen(w0[j]) + x1 * widen(w1[j])) + (x2 * widen(w2[j]) + x3 * widen(w3[j]))
+        _add_four(x, i, W, sums)
         i += 4
     while i < high:
         for t in range(T):
@@ -223,8 +256,10 @@ def _attend_head(q, keys, values, S, scores, out):
     total = np.float32(0)
     out[:] = 0
     for s in range(S):
-        p = math.exp(scores[s] - most)
-        total += p
+        scores[s] = exp(scores[s] - most)
+        total += scores[s]
+    for s in range(S):
+        p = scores[s]
         for d in range(D):
             out[d] += p * widen(values[s, d])
     for d in range(D):
