@@ -7,6 +7,8 @@ from torch import Tensor, nn
 from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import MixtureOfExperts
 
+WIDENED = 1 << 22  # weights that are turned into x's type at once
+
 
 class Int8Linear(nn.Module):
     """y = scale ⊙ (Q·x) + bias, with Q int8 and one scale a row; x and all sums stay as they are.
@@ -30,7 +32,10 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [..., I]
         """[..., I] → [..., O]."""
-        y = F.linear(x, self.weight.to(x.dtype)) * self.scale.to(x.dtype)  # [..., O]
+        # By parts: a head in float32 at once would be 150 MB, which the system has to hand out page by page.
+        parts = self.weight.split(max(1, WIDENED // self.weight.shape[1]))
+        y = torch.cat([F.linear(x, part.to(x.dtype)) for part in parts], dim=-1)  # [..., O]
+        y = y * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 
 

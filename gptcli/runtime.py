@@ -85,6 +85,8 @@ def make_ready(
             f"the weights are random (seed {seed}), so the text is noise; --weights loads real ones",
             *notes,
         ]
+    if place.type == "cpu" and chosen == "float16":
+        _by_rows(model)
     if quantize:
         quantize_int8(model)
         chosen = f"int8 with {chosen}"
@@ -92,6 +94,13 @@ def make_ready(
         torch.cuda.synchronize(place)
     engine = Switch(model) if place.type == "cpu" else None
     return ReadyModel(model, config, place, chosen, time.perf_counter() - start, tuple(notes), engine)
+
+
+def _by_rows(model: GPTModel) -> None:
+    """Matrices of half precision by rows: by columns a product on a CPU takes thirty times as long."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Linear):
+            module.weight.data = module.weight.data.contiguous()
 
 
 def read_bandwidth() -> float:
