@@ -1,9 +1,9 @@
 """int8 weights: a quarter of the bytes that decoding reads, and of the memory that float32 takes."""
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcli.engine.onednn import linear
 from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import MixtureOfExperts
 
@@ -33,8 +33,8 @@ class Int8Linear(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # [..., I]
         """[..., I] → [..., O]."""
         # By parts: a head in float32 at once would be 150 MB, which the system has to hand out page by page.
-        parts = self.weight.split(max(1, WIDENED // self.weight.shape[1]))
-        y = torch.cat([F.linear(x, part.to(x.dtype)) for part in parts], dim=-1)  # [..., O]
+        parts = torch.split(self.weight, max(1, WIDENED // self.weight.shape[1]))
+        y = torch.cat([linear(x, part.to(x.dtype), None) for part in parts], dim=-1)  # [..., O]
         y = y * self.scale.to(x.dtype)
         return y if self.bias is None else y + self.bias
 

@@ -8,6 +8,7 @@ import torch
 
 from gptcli.config import ModelConfig
 from gptcli.cost import count_parameters, kv_bytes_per_token
+from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
 from gptcli.errors import DeviceError
 from gptcli.memory import available_bytes, require
@@ -87,6 +88,8 @@ def make_ready(
         ]
     if place.type == "cpu" and chosen == "float16":
         _by_rows(model)
+    if place.type == "cpu":
+        use_onednn(model)
     if quantize:
         quantize_int8(model)
         chosen = f"int8 with {chosen}"

@@ -12,6 +12,7 @@ import torch
 from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import decode_greedy
 from gptcli.decode.lookup import Lookup
+from gptcli.engine import onednn
 from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine, unsupported
 from gptcli.engine.kernels import ACTIVATION_CODES
@@ -330,3 +331,49 @@ assert "numba" not in sys.modules
         subprocess.run(
             [sys.executable, "-c", code], cwd=ROOT, check=True, timeout=60, stdout=subprocess.DEVNULL
         )
+
+
+class TestOneDnn:
+    @pytest.mark.parametrize("shape", [(1, 1, 24), (2, 3, 24), (100, 24)], ids=str)
+    def test_gives_what_linear_gives_however_a_matrix_lies(self, shape):
+        torch.manual_seed(0)
+        x, bias, wide = torch.randn(shape), torch.randn(10), torch.randn(24, 30)
+        with torch.inference_mode():
+            for weight in (torch.randn(10, 24), torch.randn(24, 10).t(), wide[:, 10:20].t(), wide.t()[::3]):
+                for b in (bias, None):
+                    expected = torch.nn.functional.linear(x, weight, b)
+                    torch.testing.assert_close(onednn.linear(x, weight, b), expected, rtol=1e-5, atol=1e-5)
+
+    def test_is_left_alone_where_gradients_are_wanted_or_it_is_not_there(self, monkeypatch):
+        monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", None)
+        monkeypatch.setattr(onednn, "is_there", lambda: True)
+        model = lively_model(config())
+        onednn.use_onednn(model)
+        model(torch.tensor([[1, 2]])).sum().backward()  # with gradients it is not called
+        with torch.inference_mode(), pytest.raises(TypeError):
+            model(torch.tensor([[1, 2]]))
+
+    def test_what_cannot_be_called_or_multiplies_wrong_is_not_there(self, monkeypatch):
+        assert onednn.is_there()
+        for broken in (None, lambda *_: (_ for _ in ()).throw(RuntimeError), lambda x, w, *_: x @ w.t()):
+            onednn.is_there.cache_clear()
+            monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", broken)
+            assert not onednn.is_there()
+        onednn.is_there.cache_clear()
+
+    def test_takes_the_models_own_parameters(self):
+        model = lively_model(config(tie_embeddings=True))
+        before = dict(model.named_parameters())
+        onednn.use_onednn(model)
+        assert all(parameter is before[name] for name, parameter in model.named_parameters())
+        assert model.out_head.weight is model.tok_emb.weight
+        assert unsupported(model) is None
+
+
+def test_a_prompt_taken_in_by_parts_gives_the_same(monkeypatch):
+    model = lively_model(config())
+    ids = [i % VOCABULARY for i in range(0, 7 * CONTEXT, 7)]
+    whole = [s.token_id for s in decode_greedy(model, ids[:50], 20)]
+    for tokens in (1, 7, 49):
+        monkeypatch.setattr("gptcli.decode.greedy.PREFILL_TOKENS", tokens)
+        assert [s.token_id for s in decode_greedy(model, ids[:50], 20)] == whole
