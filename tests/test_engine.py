@@ -4,6 +4,7 @@ import os
 import random
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
@@ -56,7 +57,6 @@ def assert_steps_equal(model, engine: CpuEngine, reference=None, tolerance: floa
 
 
 class TestKernels:
-    @pytest.mark.parametrize("layout", ["rows", "columns"])
     @pytest.mark.parametrize(
         "changes",
         [
@@ -67,17 +67,18 @@ class TestKernels:
         ],
         ids=str,
     )
-    def test_equal_the_model_step_by_step(self, tmp_path, layout, changes):
-        if layout == "columns":
-            changes = changes | {"qkv_bias": True}  # GPT-2's files always have it
+    def test_equal_the_model_step_by_step(self, changes):
         model = lively_model(config(**changes))
-        if layout == "columns":
-            if changes.get("activation", "gelu_tanh") not in ("gelu_tanh", "gelu", "relu", "silu"):
-                pytest.skip("Hugging Face's GPT-2 has no name for it")
-            names = {"gelu_tanh": "gelu_new"}
-            activation = changes.get("activation", "gelu_tanh")
-            folder = save_huggingface(model, tmp_path, activation_function=names.get(activation, activation))
-            model = load_weights(plan_load(folder, []), device="cpu", dtype=torch.float32).model
+        assert_steps_equal(model, CpuEngine(model, 2))
+
+    @pytest.mark.parametrize(
+        ("changes", "activation"),
+        [({}, "gelu_new"), ({"tie_embeddings": True}, "gelu_new"), ({"activation": "gelu"}, "gelu")],
+        ids=str,
+    )
+    def test_equal_it_on_the_columns_of_a_hugging_face_file(self, tmp_path, changes, activation):
+        folder = save_huggingface(lively_model(config(**changes)), tmp_path, activation_function=activation)
+        model = load_weights(plan_load(folder, []), device="cpu", dtype=torch.float32).model
         assert_steps_equal(model, CpuEngine(model, 2))
 
     def test_an_unbiased_norm_and_bias_free_feed_forwards(self):
@@ -301,6 +302,25 @@ class TestSwitch:
         assert "Numba kernels, 2 threads by" in switch.describe()
         assert ids == [s.token_id for s in decode_greedy(model, [1], 50)]
 
+    def test_serves_several_texts_at_a_time_in_one_thread_and_in_many(self):
+        model = lively_model(config())
+        switch = ready_switch(model)
+        plain = {first: [s.token_id for s in decode_greedy(model, [first], 50)] for first in range(6)}
+        together = [decode_greedy(model, [first], 50, engine=switch, drafts=Drafts()) for first in range(6)]
+        turns = [[next(steps).token_id for steps in together] for _ in range(50)]
+        assert [list(ids) for ids in zip(*turns, strict=True)] == list(plain.values())
+        found: dict[int, list[int]] = {}
+
+        def decode(first: int) -> None:
+            found[first] = [s.token_id for s in decode_greedy(model, [first], 50, engine=switch)]
+
+        threads = [threading.Thread(target=decode, args=(first,)) for first in range(6)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert found == plain
+
     def test_without_numba_pytorch_goes_on_and_says_why(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "gptcli.engine.cpu", None)
         model = lively_model(config())
@@ -324,6 +344,7 @@ assert switch.max_tokens, switch.why_not
     def test_a_short_run_never_imports_numba(self):
         code = """
 import sys
+import threading
 from gptcli.cli.app import run
 assert run(["generate", "Once upon a time", "-n", "6", "-q"]) == 0
 assert "numba" not in sys.modules

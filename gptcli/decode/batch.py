@@ -7,16 +7,8 @@ import torch
 from torch import Tensor
 
 from gptcli.cost import kv_bytes_per_token
-from gptcli.decode.greedy import (
-    Choose,
-    Step,
-    is_finite,
-    is_near_tie,
-    most_probable,
-    next_logits,
-    not_finite,
-    take_step,
-)
+from gptcli.decode.greedy import Choose, Step, most_probable, next_logits, not_finite, take_step
+from gptcli.decode.rounding import is_finite, is_near_tie
 from gptcli.errors import NumericsError
 from gptcli.memory import available_bytes, require
 from gptcli.model.cache import KVCache

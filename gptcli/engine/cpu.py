@@ -8,7 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gptcli.decode.greedy import NEAR_TIE
+from gptcli.decode.rounding import NEAR_TIE
 from gptcli.engine import kernels
 from gptcli.engine.quick_head import build_quick_head
 from gptcli.model.cache import KVCache

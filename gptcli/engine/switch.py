@@ -30,6 +30,7 @@ class Switch:
     def __init__(self, model: GPTModel) -> None:
         self._model = model
         self._engine: CpuEngine | None = None
+        self._one_at_a_time = threading.Lock()  # the engine's buffers are one, decoding may be many
         self._thread: threading.Thread | None = None
         self._threads = 0  # of PyTorch, to be given back after the preparation
         self._steps, self._step_seconds, self._last = 0, float("inf"), 0.0
@@ -61,7 +62,8 @@ class Switch:
         if self._engine is not None:
             if len(ids) > self._engine.max_tokens:
                 return None
-            return self._engine.logits(ids, cache, largest_only=largest_only)
+            with self._one_at_a_time:
+                return self._engine.logits(ids, cache, largest_only=largest_only).clone()
         if len(ids) == 1 and self._thread is None:
             self._measure()
             saved = max(tokens_left, self._steps) * self._step_seconds * SAVED

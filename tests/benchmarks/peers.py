@@ -172,6 +172,23 @@ def read_bandwidth() -> float:
     return numbers.nbytes / min(seconds) / 1e9
 
 
+def whole_processes(checkpoint: Path, rounds: int) -> dict[str, float]:
+    """Seconds of whole processes, the kernels compiled before: to import torch, and to generate."""
+    generate = [sys.executable, "-m", "gptcli", "generate", "Hello, I am", "-q", "-w", str(checkpoint), "-n"]
+    commands = {
+        "import torch": [sys.executable, "-c", "import torch, os; os._exit(0)"],
+        **{f"gptcli, {n} tokens": [*generate, str(n)] for n in (6, 32, 128)},
+    }
+    seen: dict[str, list[float]] = {name: [] for name in commands}
+    for number in range(rounds + 1):
+        for name, command in commands.items():
+            start = time.perf_counter()
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            if number:
+                seen[name].append(time.perf_counter() - start)
+    return {name: statistics.median(values) for name, values in seen.items()}
+
+
 def convert(checkpoint: Path, folder: Path) -> None:
     from tests.benchmarks.converted import to_ctranslate2, to_gguf
 
@@ -246,10 +263,12 @@ def main() -> None:
         weight_gigabytes = (checkpoint / "model.safetensors").stat().st_size / 1e9
         found = [measure(contenders, n, options.new, options.rounds) for n in options.prompts]
         peaks = {name: contender.peak_bytes() for name, contender in contenders.items()}
+        seconds = whole_processes(checkpoint, options.rounds)
         for part in found:
             show(part, weight_gigabytes)
         print("\npeak memory, MB: " + ", ".join(f"{name} {peak / 1e6:.0f}" for name, peak in peaks.items()))
-        print(json.dumps({"threads": THREADS, "measured": found, "peak_bytes": peaks}))
+        print("whole process, s: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))
+        print(json.dumps({"threads": THREADS, "measured": found, "peak_bytes": peaks, "seconds": seconds}))
         for contender in contenders.values():
             contender.child.kill()
 

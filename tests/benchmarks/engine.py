@@ -1,0 +1,93 @@
+"""The engine by itself: python -m tests.benchmarks.engine [PRESET ...]
+
+What preparing it takes where its kernels are compiled; tokens/s beside PyTorch; what checking several
+tokens at once costs; how the rate falls with size and context, in float32 and int8. Random weights.
+"""
+
+import json
+import statistics
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+
+import torch
+
+from gptcli.decode.greedy import next_logits
+from gptcli.model.cache import KVCache
+from gptcli.presets import resolve_options
+from gptcli.runtime import ReadyModel, make_ready, read_bandwidth
+
+PREPARE = """
+import time
+from gptcli.presets import resolve_options
+from gptcli.runtime import make_ready
+ready = make_ready(
+    resolve_options("gpt2-small", None, []), device="cpu", dtype="float32", seed=0, cache_tokens=0
+)
+start = time.perf_counter()
+ready.engine.prepare()
+while not ready.engine.max_tokens:
+    time.sleep(0.001)
+print(time.perf_counter() - start)
+"""
+
+
+def median_seconds(run: Callable[[], object], rounds: int = 9) -> float:
+    seconds = []
+    for number in range(rounds + 2):
+        start = time.perf_counter()
+        run()
+        if number >= 2:
+            seconds.append(time.perf_counter() - start)
+    return statistics.median(seconds)
+
+
+def step_seconds(ready: ReadyModel, context: int, n_tokens: int = 1, *, engine: bool = True) -> float:
+    """One greedy step of so many tokens behind `context` of them."""
+    cache = KVCache(ready.config, 1, context + n_tokens)
+    ids = torch.randint(ready.config.vocab_size, (context + n_tokens,)).tolist()
+    with torch.inference_mode():
+        next_logits(ready.model, ids[:context], cache)
+
+        def run() -> None:
+            cache.truncate(context)
+            if engine:
+                ready.engine.logits(ids[context:], cache, 1, largest_only=True)
+            else:
+                next_logits(ready.model, ids, cache)
+
+        return median_seconds(run)
+
+
+def main(presets: list[str]) -> None:
+    command = [sys.executable, "-c", PREPARE]
+    prepare = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(4)][1:]
+    found: dict[str, object] = {"prepare_seconds": statistics.median(prepare)}
+    print(f"prepared in {found['prepare_seconds']:.2f} s beside nothing else, kernels compiled before")
+    for preset in presets:
+        for quantize in (False, True):
+            ready = make_ready(
+                resolve_options(preset, None, []),
+                device="cpu", dtype="float32", seed=0, cache_tokens=0, quantize=quantize,
+            )  # fmt: skip
+            ready.engine.prepare(wait=True)
+            limit = read_bandwidth() / ready.bytes_per_step
+            name = f"{preset} {'int8' if quantize else 'float32'}"
+            rates = {n: 1 / step_seconds(ready, n) for n in (16, 256, 1000)}
+            found[name] = {"tokens_per_second_at_context": rates, "limit_tokens_per_second": limit}
+            told = ", ".join(f"{rate:.1f} at {n}" for n, rate in rates.items())
+            print(f"{name:20} tokens/s by context: {told}; memory allows {limit:.1f}", flush=True)
+            if preset == presets[0]:
+                one = 1 / rates[16]
+                costs = {n: step_seconds(ready, 16, n) / one for n in (2, 3, 4, 5, 6, 8)}
+                plain = step_seconds(ready, 16, engine=False)
+                found[name] |= {"cost_of_tokens": costs, "pytorch_step_seconds": plain}
+                told = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
+                print(f"{'':20} several at once, in steps of one: {told}; PyTorch {1 / plain:.1f} tokens/s")
+            del ready
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:] or ["gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl"])
