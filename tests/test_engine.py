@@ -329,6 +329,19 @@ class TestSwitch:
         assert switch.describe().startswith("PyTorch (ModuleNotFoundError")
         assert len(list(decode_greedy(model, [1], 9, engine=switch, drafts=Drafts()))) == 9
 
+    @pytest.mark.parametrize("seconds", [0.0, 0.3, 0.6])
+    def test_a_program_may_end_while_it_is_prepared(self, seconds):
+        code = f"""
+import time
+from gptcli.engine.switch import Switch
+from tests.models import lively_model, tiny_config
+switch = Switch(lively_model(tiny_config(vocab_size=50257, emb_dim=256)))
+switch.prepare()
+time.sleep({seconds})
+"""
+        done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, timeout=120)
+        assert (done.returncode, done.stderr) == (0, b"")
+
     @pytest.mark.parametrize("folder", ["/dev/null/nowhere", "/proc"])
     def test_compiled_kernels_that_cannot_be_kept_do_no_harm(self, folder):
         code = """

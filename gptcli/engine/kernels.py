@@ -112,10 +112,9 @@ def _linear_rows(x, weights, biases, scales, out, room, n, how):
             W = weights[m]  # [O, I]
             low, high = part * W.shape[0] // n, (part + 1) * W.shape[0] // n
             sums = room[part, : T * (high - low)].reshape(T, high - low)
-            fours = (high - low) // 4 if T < 4 else 0
+            fours = (high - low) // 4 if T == 1 else 0
             for f in range(fours):
-                for t in range(T):
-                    _four_rows(x[t], W, low + 4 * f, sums[t], 4 * f)
+                _four_rows(x[0], W, low + 4 * f, sums[0], 4 * f)
             for j in range(low + 4 * fours, high):
                 t = 0
                 while t + 4 <= T:

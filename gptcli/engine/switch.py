@@ -75,7 +75,8 @@ class Switch:
         """Begin to make the engine ready; with `wait` it is when this returns, or `why_not` says why not."""
         if self._thread is None:
             self._threads = torch.get_num_threads()
-            self._thread = threading.Thread(target=self._prepare, args=(self._threads,), daemon=True)
+            # No daemon: Python would end under its feet, and PyTorch abort. The command line does not wait.
+            self._thread = threading.Thread(target=self._prepare, args=(self._threads,))
             self._thread.start()
             # Threads of PyTorch that share a core with the compiler would keep all others waiting.
             torch.set_num_threads(max(1, self._threads - 1))
