@@ -85,6 +85,13 @@ class TestKernels:
         model = lively_model(config(norm_unbiased=True, ffn_bias=False))
         assert_steps_equal(model, CpuEngine(model, 1))
 
+    def test_know_query_key_and_value_in_another_order_from_those_of_a_file(self, tmp_path):
+        model = by_columns(lively_model(config()), tmp_path)
+        for block in model.trf_blocks:
+            att = block.att
+            att.W_query, att.W_value = att.W_value, att.W_query
+        assert_steps_equal(model, CpuEngine(model, 2))
+
     def test_read_the_weights_where_they_lie(self, tmp_path):
         model = by_columns(lively_model(config()), tmp_path)
         engine = CpuEngine(model, 2)
