@@ -10,12 +10,18 @@ from gptcli.model.moe import MixtureOfExperts
 WIDENED = 1 << 22  # weights that are turned into x's type at once
 
 
-class Int8Linear(nn.Module):
-    """y = scale ⊙ (Q·x) + bias, with Q int8 and one scale a row; x and all sums stay as they are.
+def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
+    """The nearest int8 to float rows [O, I], and each row's scale [O]: its largest magnitude over 127.
 
-    `scale` is the row's largest magnitude over 127. Source: Dettmers et al. 2022, "LLM.int8()", section 2.1
-    (absmax, row by row); activations are not quantized here.
+    Source: Dettmers et al. 2022, "LLM.int8()", section 2.1 (absmax, row by row).
     """
+    weight = weight.float()
+    scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127  # [O]
+    return (weight / scale[:, None]).round().to(torch.int8).contiguous(), scale
+
+
+class Int8Linear(nn.Module):
+    """y = scale ⊙ (Q·x) + bias, with Q int8 and one scale a row; x and all sums stay as they are."""
 
     weight: Tensor
     scale: Tensor
@@ -24,9 +30,8 @@ class Int8Linear(nn.Module):
     def __init__(self, linear: nn.Linear) -> None:
         """The nearest int8 to a float linear [O, I]."""
         super().__init__()
-        weight = linear.weight.detach().float()  # [O, I]
-        scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127  # [O]
-        self.register_buffer("weight", (weight / scale[:, None]).round().to(torch.int8).contiguous())
+        weight, scale = to_int8(linear.weight.detach())  # [O, I], [O]
+        self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
 

@@ -328,6 +328,18 @@ class TestSwitch:
             thread.join()
         assert found == plain
 
+    def test_without_memory_for_the_quick_head_the_engine_goes_on_with_the_whole_one(self, monkeypatch):
+        def fail(_engine: CpuEngine) -> None:
+            raise MemoryError
+
+        monkeypatch.setattr(CpuEngine, "build_quick_head", fail)
+        model = lively_model(config())
+        switch = Switch(model)
+        switch.prepare(wait=True)  # an error that left the thread would be a warning, and fail this test
+        assert "Numba kernels" in switch.describe()
+        plain = [s.token_id for s in decode_greedy(model, [1], 9)]
+        assert [s.token_id for s in decode_greedy(model, [1], 9, engine=switch)] == plain
+
     def test_without_numba_pytorch_goes_on_and_says_why(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "gptcli.engine.cpu", None)
         model = lively_model(config())

@@ -16,7 +16,7 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.ragged_cache import RaggedCache
 
 # A pass over new prompts holds about this many tokens at most, so that its activations stay small.
-PREFILL_TOKENS = 4096
+GROUP_TOKENS = 4096
 
 
 @dataclass(eq=False)
@@ -152,9 +152,9 @@ class Batch:
 
 
 def _groups(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Rows in order of length, cut so that each part's padded tokens stay within `PREFILL_TOKENS`."""
+    """Rows in order of length, cut so that each part's padded tokens stay within `GROUP_TOKENS`."""
     start = 0
     for end in range(1, len(rows) + 1):
-        if end == len(rows) or (end + 1 - start) * len(rows[end].ids) > PREFILL_TOKENS:
+        if end == len(rows) or (end + 1 - start) * len(rows[end].ids) > GROUP_TOKENS:
             yield rows[start:end]
             start = end

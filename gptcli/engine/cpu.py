@@ -166,11 +166,7 @@ def _side_by_side(linears: Sequence[nn.Linear | Int8Linear]) -> Linear:
     if all(weight.is_contiguous() for weight in weights):
         scales = [_array(linear.scale) if isinstance(linear, Int8Linear) else _NONE for linear in linears]
         return Linear(tuple(map(_array, weights)), tuple(biases), tuple(scales))
-    if len(weights) > 1:
-        whole = _whole(weights)
-        bias = np.concatenate(biases) if biases[0].size else _NONE
-        return Linear((_array(whole),), (bias,), (_NONE,))
-    return Linear((_array(weights[0]),), tuple(biases), (_NONE,))
+    return Linear((_array(_whole(weights)),), (np.concatenate(biases),), (_NONE,))
 
 
 def _whole(parts: Sequence[Tensor]) -> Tensor:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gptcli.quantize import Int8Linear
+from gptcli.quantize import to_int8
 
 # A sum of n float32 products is off by less than n units of rounding of the sum of their magnitudes (Higham
 # 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1); here are two sums, and some slack.
@@ -37,11 +37,8 @@ def build_quick_head(head: nn.Linear) -> QuickHead:
     for first in range(0, V, CHUNK):
         rows = slice(first, first + CHUNK)
         exact = head.weight[rows].float()
-        part = nn.Linear(C, len(exact), bias=False, device="meta")
-        part.weight = nn.Parameter(exact, requires_grad=False)
-        small = Int8Linear(part)
-        weight[rows], scale[rows] = small.weight, small.scale
-        radius[rows] = _norm(exact - small.weight * small.scale[:, None]) + 4 * C * UNIT * _norm(exact)
+        weight[rows], scale[rows] = to_int8(exact)
+        radius[rows] = _norm(exact - weight[rows] * scale[rows, None]) + 4 * C * UNIT * _norm(exact)
     return QuickHead(weight.numpy(), scale.numpy(), radius.numpy())
 
 

@@ -98,10 +98,9 @@ class Switch:
 
             engine = CpuEngine(self._model, n_threads)
             engine.warm_up()
-        except Exception as error:  # no Numba here, or none that works: PyTorch goes on
-            self.why_not = f"{type(error).__name__}: {error}"
-        else:
             self._engine = engine
             engine.build_quick_head()  # the engine decodes meanwhile
+        except Exception as error:  # no Numba here, or none that works: PyTorch goes on
+            self.why_not = f"{type(error).__name__}: {error}"
         finally:
             sys.setswitchinterval(interval)

@@ -24,6 +24,8 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
+from gptcli.runtime import read_bandwidth
+
 THREADS = os.cpu_count() or 1
 CONTENDERS = {
     "gptcli float32": "model",
@@ -162,16 +164,6 @@ class Contender:
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def read_bandwidth() -> float:
-    numbers = torch.ones(128 << 20)
-    seconds = []
-    for _ in range(3):
-        start = time.perf_counter()
-        numbers.sum()
-        seconds.append(time.perf_counter() - start)
-    return numbers.nbytes / min(seconds) / 1e9
-
-
 def whole_processes(checkpoint: Path, rounds: int) -> dict[str, float]:
     """Seconds of whole processes, the kernels compiled before: to import torch, and to generate."""
     generate = [sys.executable, "-m", "gptcli", "generate", "Hello, I am", "-q", "-w", str(checkpoint), "-n"]
@@ -205,7 +197,7 @@ def measure(contenders: dict[str, Contender], n_prompt: int, n_new: int, rounds:
     prefills = {name: [] for name in contenders}
     ids, bandwidth = {}, []
     for number in range(rounds + 1):
-        bandwidth.append(read_bandwidth())
+        bandwidth.append(read_bandwidth() / 1e9)
         for name, contender in contenders.items():
             first, whole = contender.ask(n_prompt, 1), contender.ask(n_prompt, 1 + n_new)
             ids[name] = whole["ids"]

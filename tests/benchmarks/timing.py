@@ -1,10 +1,7 @@
 """Interleaved rounds: every contender once a round, the first round dropped, medians of the rest."""
 
 import statistics
-import time
 from collections.abc import Callable, Mapping
-
-import torch
 
 
 def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
@@ -16,11 +13,3 @@ def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> d
             if number:
                 seen[name].append(value)
     return {name: statistics.median(values) for name, values in seen.items()}
-
-
-def read_gigabytes_per_second(n_bytes: int = 1 << 29) -> float:
-    """Bandwidth of a sum over float32 that is far larger than any cache, GB/s."""
-    data = torch.ones(n_bytes // 4)
-    start = time.perf_counter()
-    data.sum()
-    return n_bytes / (time.perf_counter() - start) / 1e9
