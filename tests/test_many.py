@@ -12,6 +12,8 @@ from pathlib import Path
 
 import pytest
 
+from gptcli.cli.record_file import RecordFile
+
 PROMPTS = ["Hello, I am", "Hi", "", "x " * 50, "The [bold]king[/bold]", "€ 😀", "a\tb"]
 
 
@@ -280,6 +282,20 @@ class TestInterrupted:
         assert (
             err.decode().splitlines()[-1] == f"note: {n:,} records are written; --resume goes on behind them"
         )
+
+    def test_a_record_counts_from_the_moment_it_lies_in_the_file(self, cli, tiny, tmp_path, monkeypatch):
+        source, target = write_jsonl(tmp_path / "p.jsonl", ["a"] * 5), tmp_path / "r.jsonl"
+        write = RecordFile.write
+
+        def interrupted(file, line):
+            write(file, line)
+            if file.count() == 3:
+                raise KeyboardInterrupt  # before the caller has counted it
+
+        monkeypatch.setattr(RecordFile, "write", interrupted)
+        result = cli("generate", "-i", source, "-o", target, "-n", 1, *tiny[:-1])
+        assert result.status == 130
+        assert "note: 3 records are written; --resume goes on behind them" in result.err
 
     def test_a_pipe_that_stays_open_gets_its_answers_at_once(self, tiny):
         command = [

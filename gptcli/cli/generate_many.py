@@ -111,8 +111,8 @@ class _Many:
             with progress_bar(self._total, is_wanted=is_wanted) as self._bar:
                 run.run(self._jobs, self._first)
         except BaseException:
-            if self._file is not None:
-                self._notes.note(f"{self.n_records:,} records are written; --resume goes on behind them")
+            if self._file is not None and (n := self._file.count()) is not None:
+                self._notes.note(f"{n:,} records are written; --resume goes on behind them")
             raise
         if stats:
             seconds, done = time.perf_counter() - start, self.n_records - self._first

@@ -67,6 +67,16 @@ class RecordFile:
         except OSError as error:
             raise ResourceError(f"--output {self.path}: {error.strerror}") from None
 
+    def count(self) -> int | None:
+        """How many whole records lie in the file; None for a pipe or a device, which keep none.
+
+        Read from the file, since a signal may come between a record's writing and its counting.
+        """
+        if not self.path.is_file():
+            return None
+        with self.path.open("rb") as written:
+            return sum(line.endswith(b"\n") for line in written)
+
     def _parse(self, line: bytes) -> dict[str, Any]:
         try:
             record = json.loads(line)
