@@ -29,6 +29,11 @@ def unwind() -> None:
         signal.signal(signal.SIGTERM, _terminate)
 
 
+def ignore_termination() -> None:
+    """From now on SIGTERM does nothing: what is being said is the last thing before the end anyway."""
+    signal.signal(signal.SIGTERM, signal.SIG_IGN)
+
+
 def _end(number: int, _frame: FrameType | None) -> NoReturn:
     os._exit(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
 

@@ -1,8 +1,11 @@
 """From what the user asked for to a model that is ready to decode: weights, device, dtype."""
 
+from __future__ import annotations
+
 import time
 from collections import Counter
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 
@@ -19,6 +22,10 @@ from gptcli.quantize import quantize_int8
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import LoadPlan
 
+if TYPE_CHECKING:
+    from gptcli.engine.model_steps import ModelSteps
+    from gptcli.parallel.group import Group
+
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FILE_DTYPES = {"BF16": "bfloat16", "F16": "float16"}
 
@@ -27,7 +34,9 @@ _FILE_DTYPES = {"BF16": "bfloat16", "F16": "float16"}
 class ReadyModel:
     """A model on its device, in evaluation mode; `dtype` by its name, notes for the user.
 
-    `engine` decodes faster on a CPU, once it has been prepared.
+    `weight_bytes` are those of all weights (a tied head counts once), `bytes_per_step` those that decoding
+    one token reads; both of all processes together, where a model is cut over a `group` of them. `engine`
+    decodes faster on a CPU, once it has been prepared.
     """
 
     model: GPTModel
@@ -36,20 +45,10 @@ class ReadyModel:
     dtype: str
     load_seconds: float
     notes: tuple[str, ...]
-    engine: Switch | None = None
-
-    @property
-    def weight_bytes(self) -> int:
-        """Bytes of all weights; a tied head counts once."""
-        return sum(t.nbytes for t in (*self.model.parameters(), *self.model.buffers()))
-
-    @property
-    def bytes_per_step(self) -> int:
-        """Weight bytes that decoding one token reads: all but the embeddings, unless one is the head too."""
-        looked_up = [self.model.pos_emb.weight]
-        if self.model.out_head.weight is not self.model.tok_emb.weight:
-            looked_up.append(self.model.tok_emb.weight)
-        return self.weight_bytes - sum(p.nbytes for p in looked_up)
+    weight_bytes: int
+    bytes_per_step: int
+    engine: Switch | ModelSteps | None = None
+    group: Group | None = None
 
 
 def make_ready(
@@ -60,32 +59,27 @@ def make_ready(
     seed: int,
     cache_tokens: int,
     quantize: bool = False,
+    group: Group | None = None,
 ) -> ReadyModel:
     """Load a planned checkpoint, or draw random weights for a config; what does not fit is refused first.
 
     `device` and `dtype` are the command line's names, `auto` among them. `cache_tokens` is the length of the
-    key/value cache that decoding will want; `quantize` makes the linears int8. Raises `DeviceError`,
-    `ResourceError` or `WeightsError`.
+    key/value cache that decoding will want; `quantize` makes the linears int8. With a `group` this process
+    holds its part of the model, on the group's device. Raises `DeviceError`, `ResourceError`, `WeightsError`.
     """
     start = time.perf_counter()
-    place = find_device(device)
+    place = find_device(device) if group is None else group.device
     chosen, notes = choose_dtype(dtype, source, place)
-    needed, available, what = _memory(source, place, chosen, cache_tokens)
-    if needed > available:
-        require(needed, available, what, _what_fits(source, place, chosen, cache_tokens))
-    if isinstance(source, LoadPlan):
-        loaded = load_weights(source, device=place, dtype=DTYPES[chosen])
-        model, config = loaded.model, loaded.config
-        notes = [*source.notes, *loaded.notes, *notes]
-    else:
-        config = source.config
-        # Drawn on the CPU in float32, then cast and moved: every device prints the same text.
-        model = random_model(config, seed).requires_grad_(False).to(device=place, dtype=DTYPES[chosen])
-        model.tie_head()
-        notes = [
-            f"the weights are random (seed {seed}), so the text is noise; --weights loads real ones",
-            *notes,
-        ]
+    model, more_notes = (
+        _whole(source, place, chosen, seed, cache_tokens)
+        if group is None
+        else _part(source, group, chosen, seed, cache_tokens)
+    )
+    notes = [*more_notes, *notes]
+    if not isinstance(source, LoadPlan):
+        notes.insert(
+            0, f"the weights are random (seed {seed}), so the text is noise; --weights loads real ones"
+        )
     if place.type == "cpu" and chosen == "float16":
         _by_rows(model)
     if place.type == "cpu":
@@ -95,8 +89,70 @@ def make_ready(
         chosen = f"int8 with {chosen}"
     if place.type == "cuda":
         torch.cuda.synchronize(place)
-    engine = Switch(model) if place.type == "cpu" else None
-    return ReadyModel(model, config, place, chosen, time.perf_counter() - start, tuple(notes), engine)
+    n_bytes = [_bytes(model)]
+    engine: Switch | ModelSteps | None = None
+    if group is not None:
+        n_bytes = group.of_all(n_bytes[0])
+        engine = _share(model, group)
+    elif place.type == "cpu":
+        engine = Switch(model)
+    return ReadyModel(
+        model=model,
+        config=model.config,
+        device=place,
+        dtype=chosen,
+        load_seconds=time.perf_counter() - start,
+        notes=tuple(notes),
+        weight_bytes=sum(held for held, _ in n_bytes),
+        bytes_per_step=sum(read for _, read in n_bytes),
+        engine=engine,
+        group=group,
+    )
+
+
+def _whole(
+    source: ResolvedConfig | LoadPlan, device: torch.device, dtype: str, seed: int, cache_tokens: int
+) -> tuple[GPTModel, list[str]]:
+    """All of a model, and what the user should know of its file."""
+    needed, available, what = _memory(source, device, dtype, cache_tokens)
+    if needed > available:
+        require(needed, available, what, _what_fits(source, device, dtype, cache_tokens))
+    if isinstance(source, LoadPlan):
+        loaded = load_weights(source, device=device, dtype=DTYPES[dtype])
+        return loaded.model, [*source.notes, *loaded.notes]
+    # Drawn on the CPU in float32, then cast and moved: every device prints the same text.
+    model = random_model(source.config, seed).requires_grad_(False).to(device=device, dtype=DTYPES[dtype])
+    model.tie_head()
+    return model, []
+
+
+def _part(
+    source: ResolvedConfig | LoadPlan, group: Group, dtype: str, seed: int, cache_tokens: int
+) -> tuple[GPTModel, list[str]]:
+    """This process's part of a model, and what the user should know of its file."""
+    from gptcli.parallel.ready import ready_part
+
+    return ready_part(source, group, dtype=DTYPES[dtype], seed=seed, cache_tokens=cache_tokens)
+
+
+def _share(model: GPTModel, group: Group) -> ModelSteps:
+    from gptcli.parallel.model import ParallelGPTModel
+    from gptcli.parallel.ready import share
+
+    assert isinstance(model, ParallelGPTModel)
+    return share(model, group)
+
+
+def _bytes(model: GPTModel) -> tuple[int, int]:
+    """Bytes of all weights, and of those that decoding one token reads.
+
+    These are all but the embeddings, unless one is the head too.
+    """
+    weight_bytes = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
+    looked_up = [model.pos_emb.weight]
+    if model.out_head.weight is not model.tok_emb.weight:
+        looked_up.append(model.tok_emb.weight)
+    return weight_bytes, weight_bytes - sum(p.nbytes for p in looked_up)
 
 
 def _by_rows(model: GPTModel) -> None:

@@ -13,6 +13,7 @@ from gptcli.cli.generate import generate
 from gptcli.cli.inspect import inspect
 from gptcli.cli.params import params
 from gptcli.cli.plot_activation import plot_activation
+from gptcli.torchrun import is_follower
 
 app = typer.Typer(
     name="gptcli",
@@ -45,6 +46,8 @@ def gptcli(
     ] = False,
 ) -> None:
     """A from-scratch GPT-2: decode it, count it, open it, draw it. Works offline."""
+    if context.invoked_subcommand != "generate" and is_follower():
+        raise typer.Exit  # one of torchrun's processes answers
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
 

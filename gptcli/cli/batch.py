@@ -3,11 +3,10 @@
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 from gptcli.cli.decoding import Decoding
 from gptcli.cli.jobs import Job
-from gptcli.cli.read_ahead import ReadAhead
 from gptcli.cli.record import Generation
 from gptcli.cost import kv_bytes_per_token
 from gptcli.decode.batch import Batch, Row
@@ -21,6 +20,15 @@ from gptcli.runtime import ReadyModel, free_bytes
 CHUNK, WINDOW = 4, 8
 # How long a file's next line may take before work begins with those that are there.
 STALL_SECONDS = 0.05
+
+
+class Jobs(Protocol):
+    """Where jobs come from, as `ReadAhead` gives them."""
+
+    ended: bool
+
+    def next(self, timeout_seconds: float | None) -> Job | None:
+        """The next job; None when none came in time, or `ended`."""
 
 
 @dataclass(frozen=True)
@@ -62,7 +70,7 @@ class BatchRun:
     write: Callable[[Done, int], None]
     tokens: int = 0
 
-    def run(self, jobs: ReadAhead[Job], first_index: int) -> None:
+    def run(self, jobs: Jobs, first_index: int) -> None:
         """Decode all of `jobs`, whose first has that index; `tokens` counts what was generated."""
         self._jobs = jobs
         self._read_index = self._write_index = first_index

@@ -11,7 +11,8 @@ import typer
 
 from gptcli.cli.render import ReaderGone, say, utf8
 from gptcli.errors import GptcliError
-from gptcli.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, end_at_once
+from gptcli.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, end_at_once, ignore_termination
+from gptcli.torchrun import is_follower, torchrun
 
 EXIT_STATUSES = (
     "Exit status: 0 done · 1 impossible with this file, device, disk or memory · 2 wrong usage · "
@@ -27,6 +28,8 @@ def main(app: typer.Typer, program: str) -> NoReturn:
     if sys.stderr is None:  # closed by whoever started us
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     utf8(sys.stderr, errors="backslashreplace")
+    if is_follower():
+        sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
         status = _fail("stdout is closed, so there is nowhere to answer", 1)
@@ -46,6 +49,19 @@ def main(app: typer.Typer, program: str) -> NoReturn:
 def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
     """Run one command of `program` and return its exit status; every error has become a message on stderr."""
     try:
+        return _run(app, program, arguments)
+    except (KeyboardInterrupt, typer.Abort):
+        return EXIT_INTERRUPTED
+    except Terminated:
+        if torchrun() is not None:
+            return _fail(
+                "torchrun has ended this run: another of its processes was lost, or it was told to", 1
+            )
+        return EXIT_TERMINATED
+
+
+def _run(app: typer.Typer, program: str, arguments: list[str]) -> int:
+    try:
         return int(app(arguments, standalone_mode=False, prog_name=program) or 0)
     except GptcliError as error:
         return _fail(str(error), error.exit_status)
@@ -55,19 +71,24 @@ def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
         return EXIT_READER_GONE
     except SystemExit as error:  # Typer's own answer to a broken pipe, while it prints help
         return EXIT_READER_GONE if isinstance(error.__context__, BrokenPipeError) else 1
-    except (KeyboardInterrupt, typer.Abort):
-        return EXIT_INTERRUPTED
-    except Terminated:
-        return EXIT_TERMINATED
     except MemoryError:
         return _fail(OUT_OF_MEMORY, 1)
     except OSError as error:
         return _fail(f"{error.filename or 'stdout'}: {error.strerror or error}", 1)
+    except typer.Abort:
+        raise
     except Exception as error:
         return _fail(_unforeseen(error), 1)
 
 
 def _fail(message: str, status: int) -> int:
+    if (told := torchrun()) is not None:
+        ignore_termination()  # torchrun ends all as soon as one has ended
+        from gptcli.parallel.join import is_first_to_fail
+
+        if not is_first_to_fail(told):
+            return status
+        sys.stderr = sys.__stderr__ or sys.stderr  # a follower's as well
     if os.environ.get("GPTCLI_DEBUG"):
         traceback.print_exc()
     say(f"error: {message}")

@@ -15,6 +15,7 @@ from gptcli.weights.plan import LoadPlan
 
 if TYPE_CHECKING:  # these import torch, which a wrong prompt need not wait for
     from gptcli.decode.sampling import Sampling
+    from gptcli.parallel.group import Group
     from gptcli.runtime import ReadyModel
 
 
@@ -42,6 +43,7 @@ class Decoding:
     draft_tokens: int | None
     quantize: bool
     threads: int | None
+    group: Group | None = None  # of processes that share the model
 
     @cached_property
     def tokenizer(self) -> Tokenizer:
@@ -83,6 +85,7 @@ class Decoding:
             seed=self.seed,
             cache_tokens=cache_tokens,
             quantize=self.quantize,
+            group=self.group,
         )
         for note in ready.notes:
             notes.note(note)

@@ -1,8 +1,10 @@
 """`gptcli generate`: the model's continuation of a prompt."""
 
+from __future__ import annotations
+
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Literal
 
 import typer
 
@@ -12,6 +14,11 @@ from gptcli.cli.generate_many import ManyOptions, generate_many
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.render import Notes
 from gptcli.errors import UsageError
+from gptcli.interrupts import unwind
+from gptcli.torchrun import is_follower, torchrun
+
+if TYPE_CHECKING:
+    from gptcli.parallel.group import Group
 
 DECODING, SAMPLING = "Decoding", "Sampling (any of the first four turns it on)"
 MANY = "Many prompts"
@@ -193,7 +200,7 @@ def generate(
 
     gptcli generate --input prompts.jsonl --output records.jsonl --resume
     """
-    notes = Notes(quiet)
+    notes = Notes(quiet or is_follower())
     for name, value in (("--draft-tokens", draft_tokens), ("--threads", threads)):
         if value is not None and not 1 <= value <= 1024:
             raise UsageError(f"{name} {value}: expected a number from 1 to 1024")
@@ -212,7 +219,8 @@ def generate(
         echo=not no_echo,
         separator=separator,
     )
-    asked.check(prompt)
+    if not is_follower():  # whose files may lie on another machine
+        asked.check(prompt)
 
     from gptcli.cli.weights_option import asked_weights, local_weights
     from gptcli.source import choose_source, default_note
@@ -223,6 +231,7 @@ def generate(
 
     from gptcli.cli.decoding import Decoding
 
+    group = _join(device)
     decoding = Decoding(
         source,
         weights,
@@ -244,24 +253,38 @@ def generate(
         draft_tokens=draft_tokens,
         quantize=quantize is not None,
         threads=threads,
+        group=group,
     )
     if input_ is not None:
         generate_many(decoding, asked, notes, stats=stats)
-        return
-    check_writable(output)
+    else:
+        from gptcli.cli.generate_one import generate_one
 
-    from gptcli.cli.generate_one import generate_one
+        is_first = group is None or group.is_first
+        check_writable(output if is_first else None)
+        text = read_prompt(prompt or [], notes) if is_first else ""
+        generate_one(
+            decoding,
+            text if group is None else group.from_first(text),
+            notes,
+            output=output if is_first else None,
+            json=json,
+            echo=not no_echo,
+            separator=separator,
+            stats=stats,
+        )
+    if group is not None:
+        group.finish()
 
-    generate_one(
-        decoding,
-        read_prompt(prompt or [], notes),
-        notes,
-        output=output,
-        json=json,
-        echo=not no_echo,
-        separator=separator,
-        stats=stats,
-    )
+
+def _join(device: str) -> Group | None:
+    """The processes that torchrun has started to share the model, if it has."""
+    if (told := torchrun()) is None:
+        return None
+    from gptcli.parallel.join import join
+
+    unwind()  # from here on there are others to be told
+    return join(told, device)
 
 
 def _check(

@@ -6,7 +6,7 @@ import sys
 import time
 from collections.abc import Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,6 +20,8 @@ from gptcli.errors import GptcliError, UsageError
 if TYPE_CHECKING:  # both import torch
     from gptcli.cli.batch import Done
     from gptcli.cli.decoding import Decoding
+    from gptcli.parallel.group import Group
+    from gptcli.parallel.jobs import SharedJobs
 
 READ_AHEAD = 1024
 
@@ -69,22 +71,25 @@ class ManyOptions:
 
 def generate_many(decoding: Decoding, options: ManyOptions, notes: Notes, *, stats: bool) -> None:
     """Decode all prompts of the input; raises `GptcliError` in the end when records have errors."""
+    if decoding.group is not None and not decoding.group.is_first:  # the first one reads and writes
+        options = replace(options, output=None, resume=False)
     with ExitStack() as opened:
-        _Many(options, notes, opened).run(decoding, stats=stats)
+        _Many(options, notes, opened, decoding.group).run(decoding, stats=stats)
 
 
 class _Many:
     """A run over many prompts; made before the model is loaded, so that its files' faults come first."""
 
-    def __init__(self, options: ManyOptions, notes: Notes, opened: ExitStack) -> None:
+    def __init__(self, options: ManyOptions, notes: Notes, opened: ExitStack, group: Group | None) -> None:
         assert options.input is not None
         self._options, self._notes = options, notes
+        is_first = group is None or group.is_first
         format_ = choose_format(options.input, options.format, options.column)
         self._file: RecordFile | None = None
         if options.output is not None:
             self._file = RecordFile(options.output, resume=options.resume, force=options.force)
             opened.callback(self._file.close)
-        jobs = read_jobs(open_input(options.input), format_, options.column)
+        jobs = read_jobs(open_input(options.input), format_, options.column) if is_first else iter(())
         if self._file is not None and options.resume:
             self._file.skip_done(jobs)
         self._first = self.n_records = self._file.n_records if self._file else 0
@@ -93,8 +98,14 @@ class _Many:
         if self._first:
             notes.note(f"{self._first:,} records are there already")
         self._total = None if notes.quiet else count_jobs(options.input, format_)
-        self._jobs: ReadAhead[Job] = ReadAhead(jobs, READ_AHEAD)
-        opened.callback(self._jobs.close)
+        own: ReadAhead[Job] = ReadAhead(jobs, READ_AHEAD)
+        opened.callback(own.close)
+        self._jobs: ReadAhead[Job] | SharedJobs[Job] = own
+        if group is not None:
+            from gptcli.parallel.jobs import SharedJobs
+
+            self._jobs = SharedJobs(own, group)
+            self._first = self.n_records = group.from_first(self._first)
 
     def run(self, decoding: Decoding, *, stats: bool) -> None:
         """Load the model, decode, and say how it went."""
@@ -104,7 +115,10 @@ class _Many:
         ready = decoding.load(self._notes, cache_tokens=0)
         self._answer = Answer(None)
         asked = self._options.batch_size
-        run = BatchRun(decoding, ready, fitting_size(ready) if asked == "auto" else int(asked), self._write)
+        size = fitting_size(ready) if asked == "auto" else int(asked)
+        if ready.group is not None:
+            size = min(ready.group.of_all(size))
+        run = BatchRun(decoding, ready, size, self._write)
         start = time.perf_counter()
         try:
             is_wanted = not self._notes.quiet and (self._file is not None or not sys.stdout.isatty())

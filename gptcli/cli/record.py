@@ -33,10 +33,16 @@ class Generation:
             use_cache=self.decoding.use_cache,
             logprobs=self.decoding.logprobs,
             engine=self.ready.engine,
-            drafts=Drafts(self.decoding.draft_tokens) if self.decoding.speculate else None,
+            drafts=self._drafts(),
         )
         self.completions.append(Completion(self.request, self.decoding.tokenizer))
         return self.completions[-1].stream(steps)
+
+    def _drafts(self) -> Drafts | None:
+        if not self.decoding.speculate:
+            return None
+        # Several processes must check the same guesses, and each would measure something else.
+        return Drafts(self.decoding.draft_tokens, measures=self.ready.group is None)
 
     def note(self) -> str | None:
         """What the text does not show."""
@@ -95,6 +101,7 @@ class Generation:
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
                 "engine": self.engine,
+                **({} if ready.group is None else {"processes": ready.group.ranks.size}),
             },
         }
 

@@ -44,7 +44,7 @@ class Batch:
         self.model, self.size, self.use_cache, self.logprobs = model, size, use_cache, logprobs
         self._cached: list[Row] = []  # in the order of the cache's rows
         self._sliding: list[Row] = []
-        self._cache = RaggedCache(model.config, size, 0)  # grows with the first rows
+        self._cache = RaggedCache.of(model, size, 0)  # grows with the first rows
 
     @torch.inference_mode()
     def steps(self, take: TakeRows) -> Iterator[tuple[Row, Step | NumericsError]]:
@@ -62,10 +62,9 @@ class Batch:
             if self._cached:
                 last = torch.tensor([row.ids[-1:] for row in self._cached], device=self._device)  # [B, 1]
                 hidden = self.model.hidden(last, self._cache)  # [B, 1, C]
-                yield from self._choose(self._cached, self.model.out_head(hidden[:, -1]))
-            sliding = list(self._sliding)
-            for row in sliding:
-                yield from self._choose([row], next_logits(self.model, row.ids, None)[None])
+                yield from self._choose(self._cached, hidden[:, -1])
+            for row in list(self._sliding):
+                yield from self._choose([row], self._slid(row))
             self._let_go()
 
     def _admit(self, rows: Sequence[Row]) -> Iterator[tuple[Row, Step | NumericsError]]:
@@ -73,26 +72,33 @@ class Batch:
         fitting = [row for row in rows if self._fits(row)]
         for row in (row for row in rows if not self._fits(row)):
             self._sliding.append(row)
-            yield from self._choose([row], next_logits(self.model, row.ids, None)[None])
+            yield from self._choose([row], self._slid(row))
         self._make_room(fitting)
         for group in _groups(sorted(fitting, key=lambda row: len(row.ids))):
             lengths = [len(row.ids) for row in group]
             T = max(lengths)
             # Padded on the right with the row's own token: nothing looks there, and nothing foreign comes in.
             ids = [row.ids + row.ids[-1:] * (T - len(row.ids)) for row in group]
-            filled = KVCache(self.model.config, len(group), T, dtype=self._dtype, device=self._device)
+            filled = KVCache.of(self.model, len(group), T)
             hidden = self.model.hidden(torch.tensor(ids, device=self._device), filled)  # [B, T, C]
             ends = torch.tensor(lengths, device=self._device) - 1  # [B]
             last = hidden[torch.arange(len(group), device=self._device), ends]  # [B, C]
             self._cache.admit(filled, lengths)
             self._cached += group
-            yield from self._choose(group, self.model.out_head(last))
+            yield from self._choose(group, last)
         self._let_go()
 
+    def _slid(self, row: Row) -> Tensor:
+        """What the head reads of a row that the cache does not hold, [1, C]."""
+        ids = row.ids[-self.model.config.context_length :]
+        return self.model.hidden(torch.tensor([ids], device=self._device))[:, -1]
+
     def _choose(
-        self, rows: Sequence[Row], logits: Tensor
-    ) -> Iterator[tuple[Row, Step | NumericsError]]:  # [B, V]
-        """Each row's token from its logits, where they decide it."""
+        self, rows: Sequence[Row], hidden: Tensor
+    ) -> Iterator[tuple[Row, Step | NumericsError]]:  # [B, C]
+        """Each row's token from the model's logits, where they decide it."""
+        is_greedy = all(row.choose is most_probable for row in rows)
+        logits = (self.model.greedy_logits if is_greedy else self.model.out_head)(hidden)  # [B, V]
         finite, near_ties = is_finite(logits), is_near_tie(logits)
         most = logits.argmax(-1).tolist()
         for i, row in enumerate(list(rows)):
@@ -101,7 +107,8 @@ class Batch:
                 yield row, not_finite(len(row.ids))
                 continue
             if row.choose is most_probable and near_ties[i]:
-                step = take_step(next_logits(self.model, row.ids, None), row.choose, logprobs=self.logprobs)
+                whole = next_logits(self.model, row.ids, None, greedy=True)  # [V]
+                step = take_step(whole, row.choose, logprobs=self.logprobs)
             elif row.choose is most_probable and not self.logprobs:
                 step = Step(most[i])
             else:
@@ -137,7 +144,7 @@ class Batch:
             n_bytes = kv_bytes_per_token(self.model.config, self._dtype.itemsize) * capacity * self.size
             what = f"the key/value cache of {self.size} rows of {capacity} tokens"
             require(n_bytes, available_bytes(), what, "a smaller --batch-size or --max-new-tokens")
-        larger = RaggedCache(self.model.config, self.size, capacity, dtype=self._dtype, device=self._device)
+        larger = RaggedCache.of(self.model, self.size, capacity)
         if self._cached:
             larger.admit(self._cache, self._cache.lengths)
         self._cache = larger

@@ -1,8 +1,7 @@
 """How many guesses to check at once: as many as pay, by how often they are right and what a step costs."""
 
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections import Counter
+from collections.abc import Sequence
 
 from gptcli.decode.lookup import Lookup
 
@@ -19,12 +18,13 @@ class Drafts:
     the token comes. So text that does not repeat is decoded as without guesses.
     """
 
-    def __init__(self, most: int | None = None) -> None:
-        """At most `most` guesses at once; None leaves it to what pays."""
-        self._most = most
+    def __init__(self, most: int | None = None, *, measures: bool = True) -> None:
+        """At most `most` guesses at once; None leaves it to what pays, by what is measured or presumed."""
+        self._most, self._measures = most, measures
         self._lookup = Lookup()
         self._rate = FIRST_RATE
-        self._seconds: dict[int, float] = {}  # of a step, by its tokens
+        self._steps: Counter[int] = Counter()  # by their tokens
+        self._seconds: dict[int, float] = {}
         self._guesses: list[int] = []
 
     def propose(self, ids: Sequence[int], most: int) -> list[int]:
@@ -40,14 +40,12 @@ class Drafts:
             if guess != token:
                 break
 
-    @contextmanager
-    def timed(self, n_tokens: int) -> Iterator[None]:
-        """Measure a step of so many tokens."""
-        start = time.perf_counter()
-        yield
-        seconds = time.perf_counter() - start
-        known = self._seconds.get(n_tokens, seconds)
-        self._seconds[n_tokens] = known + COST_STEP * (seconds - known)
+    def took(self, n_tokens: int, seconds: float) -> None:
+        """A step of so many tokens took so long; the first of its kind, which is slower, does not count."""
+        self._steps[n_tokens] += 1
+        if self._steps[n_tokens] > 1 and self._measures:
+            known = self._seconds.get(n_tokens, seconds)
+            self._seconds[n_tokens] = known + COST_STEP * (seconds - known)
 
     def _paying(self, most: int) -> int:
         """The number of guesses that gives the most tokens a second."""

@@ -1,5 +1,6 @@
 """Greedy decoding: the most probable next token, again and again."""
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -28,11 +29,12 @@ class Engine(Protocol):
         """As many tokens at once; 0 as long as it is not ready."""
 
     def logits(
-        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, largest_only: bool
+        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, greedy: bool, logprobs: bool
     ) -> Tensor | None:
         """Float32 logits [T, V] of `ids` behind what the cache holds, taken in; None: let the model do it.
 
-        With `largest_only` those that are neither the largest nor a near-tie with it need not be exact.
+        Where `greedy` alone looks at them, those that are neither the largest nor a near-tie with it need not
+        be exact, but for the sum of their exponentials with `logprobs`.
         """
 
 
@@ -93,7 +95,7 @@ def decode(
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
     is_greedy = choose is most_probable
-    cache = _cache_for(model, end) if use_cache else None
+    cache = KVCache.of(model, 1, end) if use_cache else None
     redo_near_ties = cache is not None and is_greedy and model.tok_emb.weight.dtype == torch.float32
     while len(ids) < end:
         guesses: list[int] = []
@@ -104,8 +106,13 @@ def decode(
         rows = None  # [1 + guesses, V]
         if engine is not None and cache is not None:
             new = [*ids[cache.length :], *guesses]
-            rows = engine.logits(new, cache, end - len(ids), largest_only=is_greedy and not logprobs)
-        rows = next_logits(model, ids, cache)[None] if rows is None else rows[-1 - len(guesses) :]
+            began = time.perf_counter()
+            rows = engine.logits(new, cache, end - len(ids), greedy=is_greedy, logprobs=logprobs)
+            if drafts is not None and rows is not None:
+                drafts.took(len(new), time.perf_counter() - began)
+        if rows is None:
+            rows = next_logits(model, ids, cache, greedy=is_greedy)[None]
+        rows = rows[-1 - len(guesses) :]
         near_ties = is_near_tie(rows) if redo_near_ties else [False] * len(rows)
         for logits, finite, near_tie, guess in zip(
             rows, is_finite(rows), near_ties, [*guesses, None], strict=True
@@ -113,7 +120,7 @@ def decode(
             if not finite:
                 raise not_finite(len(ids))
             if near_tie:
-                logits = next_logits(model, ids, None)  # [V], from the whole pass
+                logits = next_logits(model, ids, None, greedy=True)  # [V], from the whole pass
             yield (step := take_step(logits, choose, logprobs=logprobs))
             ids.append(step.token_id)
             if step.token_id != guess:
@@ -138,8 +145,11 @@ def not_finite(n_tokens: int) -> NumericsError:
     )
 
 
-def next_logits(model: GPTModel, ids: Sequence[int], cache: KVCache | None) -> Tensor:
-    """Logits [V] of the token after `ids`; the cache holds a beginning of `ids` and takes in the rest."""
+def next_logits(model: GPTModel, ids: Sequence[int], cache: KVCache | None, *, greedy: bool) -> Tensor:
+    """Logits [V] of the token after `ids`, as far as `greedy` decoding looks at them or all.
+
+    The cache holds a beginning of `ids` and takes in the rest.
+    """
     context = model.config.context_length
     device = model.tok_emb.weight.device
     if cache is None or len(ids) > context:
@@ -149,10 +159,5 @@ def next_logits(model: GPTModel, ids: Sequence[int], cache: KVCache | None) -> T
         new = torch.tensor([ids[cache.length :]], device=device)  # [1, T]
         for part in torch.split(new, PREFILL_TOKENS if device.type == "cpu" else context, dim=1):
             hidden = model.hidden(part, cache)  # [1, up to PREFILL_TOKENS, C]
-    logits: Tensor = model.out_head(hidden[0, -1])  # [V]
+    logits: Tensor = (model.greedy_logits if greedy else model.out_head)(hidden[0, -1])  # [V]
     return logits
-
-
-def _cache_for(model: GPTModel, n_tokens: int) -> KVCache:
-    weight = model.tok_emb.weight
-    return KVCache(model.config, 1, n_tokens, dtype=weight.dtype, device=weight.device)

@@ -69,8 +69,7 @@ class CpuEngine:
         The parts first, each kept on disk as soon as it is compiled: a process that ends before the last one
         leaves less to do for the next.
         """
-        weight = self._model.tok_emb.weight
-        cache = KVCache(self._model.config, 1, 1, dtype=weight.dtype)
+        cache = KVCache.of(self._model, 1, 1)
         normed, mixed, fused, _, room, scores = self._room_for(1)
         norm1, _, qkv, project, _, _ = self._blocks[0]
         kernels.normalize(normed, *norm1, *self._norm, mixed)

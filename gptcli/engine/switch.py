@@ -48,7 +48,7 @@ class Switch:
         return f"PyTorch ({self.why_not})" if self.why_not else "PyTorch"
 
     def logits(
-        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, largest_only: bool = False
+        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, greedy: bool, logprobs: bool
     ) -> Tensor | None:
         """Float32 logits [T, V] of the ids behind what the cache holds; None where PyTorch has to do it.
 
@@ -63,7 +63,8 @@ class Switch:
             if len(ids) > self._engine.max_tokens:
                 return None
             with self._one_at_a_time:
-                return self._engine.logits(ids, cache, largest_only=largest_only).clone()
+                logits = self._engine.logits(ids, cache, largest_only=greedy and not logprobs)
+                return logits.clone()
         if len(ids) == 1 and self._thread is None:
             self._measure()
             saved = max(tokens_left, self._steps) * self._step_seconds * SAVED

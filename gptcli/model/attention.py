@@ -16,7 +16,7 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         C = config.emb_dim
-        self.n_heads, self.head_dim, self.drop_rate = config.n_heads, config.head_dim, config.drop_rate
+        self.head_dim, self.drop_rate = config.head_dim, config.drop_rate
         self.W_query = nn.Linear(C, C, bias=config.qkv_bias)
         self.W_key = nn.Linear(C, C, bias=config.qkv_bias)
         self.W_value = nn.Linear(C, C, bias=config.qkv_bias)
@@ -26,7 +26,6 @@ class MultiHeadAttention(nn.Module):
         self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int
     ) -> Tensor:  # [B, T, C]
         """[B, T, C] → [B, T, C]; with a cache the new tokens also see its S - T tokens of this `layer`."""
-        B, T, C = x.shape
         q = self.split_heads(self.W_query(x))  # [B, H, T, D]
         k = self.split_heads(self.W_key(x))  # [B, H, T, D]
         v = self.split_heads(self.W_value(x))  # [B, H, T, D]
@@ -34,11 +33,11 @@ class MultiHeadAttention(nn.Module):
             k, v = cache.append(layer, k, v)  # [B, H, S, D]
         dropout = self.drop_rate if self.training else 0.0
         y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)  # [B, H, T, D]
-        y = y.transpose(1, 2).reshape(B, T, C)  # [B, T, C]
+        y = y.transpose(1, 2).flatten(2)  # [B, T, C]
         projected: Tensor = self.out_proj(y)  # [B, T, C]
         return projected
 
     def split_heads(self, x: Tensor) -> Tensor:  # [B, T, C]
         """[B, T, C] → [B, H, T, D]."""
         B, T, _ = x.shape
-        return x.view(B, T, self.n_heads, self.head_dim).transpose(1, 2)  # [B, H, T, D]
+        return x.view(B, T, -1, self.head_dim).transpose(1, 2)  # [B, H, T, D]

@@ -1,10 +1,15 @@
 """The key/value cache: what attention has already computed, so that a new token costs one token of work."""
 
+from typing import TYPE_CHECKING, Any, Self
+
 import torch
 from torch import Tensor
 
 from gptcli.config import ModelConfig
 from gptcli.model.mask import causal_mask
+
+if TYPE_CHECKING:
+    from gptcli.model.gpt import GPTModel
 
 
 class KVCache:
@@ -20,14 +25,25 @@ class KVCache:
         batch_size: int,
         capacity: int,
         *,
+        n_heads: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
-        """Room for `capacity` tokens, at most `context_length`, of `batch_size` rows."""
+        """Room for `capacity` tokens, at most `context_length`, of `batch_size` rows and all or `n_heads`."""
         self.capacity = min(capacity, config.context_length)
         self.length = 0
-        shape = (config.n_layers, 2, batch_size, config.n_heads, self.capacity, config.head_dim)
+        shape = (config.n_layers, 2, batch_size, n_heads or config.n_heads, self.capacity, config.head_dim)
         self.data = torch.empty(shape, dtype=dtype, device=device)  # [L, 2, B, H, capacity, D]
+
+    @classmethod
+    def of(cls, model: "GPTModel", batch_size: int, capacity: int) -> Self:
+        """One for a model: for the heads that it has here, in its dtype and on its device."""
+        att: Any = model.trf_blocks[0].att
+        weight = model.tok_emb.weight
+        n_heads = att.W_key.weight.shape[0] // att.head_dim
+        return cls(
+            model.config, batch_size, capacity, n_heads=n_heads, dtype=weight.dtype, device=weight.device
+        )
 
     def place(self, T: int) -> tuple[Tensor, Tensor | None]:
         """Where the next T tokens stand, [T], and what they may look at, [T, S]; once, before they come."""

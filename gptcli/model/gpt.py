@@ -72,6 +72,14 @@ class GPTModel(nn.Module):
         logits: Tensor = self.out_head(self.hidden(idx, cache))  # [B, T, V]
         return logits
 
+    def greedy_logits(self, hidden: Tensor) -> Tensor:  # [..., C]
+        """The head's logits as far as greedy decoding looks at them, [..., C] → [..., V]: here all of them.
+
+        The largest, any near it, and their probabilities are those of `out_head`.
+        """
+        logits: Tensor = self.out_head(hidden)  # [..., V]
+        return logits
+
     def hidden(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:  # [B, T]
         """What the head reads: the last block's output behind the final norm, [B, T] → [B, T, C]."""
         T = idx.shape[1]

@@ -2,10 +2,11 @@
 
 import math
 import re
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, TypeVar
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
 from gptcli.config import ModelConfig
@@ -15,6 +16,7 @@ from gptcli.model.norm import LayerNorm
 
 # Radford et al. 2018 and 2019: weights N(0, 0.02), residual projections scaled by 1/√(2L), biases zero.
 GPT2_INIT_STD = 0.02
+Model = TypeVar("Model", bound=GPTModel)
 RESIDUAL_PROJECTION = re.compile(r"\.(out_proj|layers\.2|down_proj|fc3\.\d+)$")
 
 
@@ -34,40 +36,57 @@ class _WithoutDraws(TorchFunctionMode):
 
 def empty_model(config: ModelConfig) -> GPTModel:
     """A model on the meta device: names and shapes, no memory, no draws."""
+    return empty(GPTModel, config)
+
+
+def empty(kind: type[Model], config: ModelConfig) -> Model:
+    """The same, of any class of models."""
     with torch.device("meta"), _WithoutDraws():
-        return GPTModel(config).eval()
+        return kind(config).eval()
 
 
 def random_model(config: ModelConfig, seed: int) -> GPTModel:
-    """Random weights in float32 on the CPU, the same for the same seed; the global generator is left alone.
+    """Random weights in float32 on the CPU, the same for the same seed; PyTorch's generator is left alone."""
+    model = empty_model(config)
+    model.load_state_dict(dict(random_tensors(config, seed)), strict=False, assign=True)
+    model.tie_head()
+    return model
+
+
+def random_tensors(config: ModelConfig, seed: int) -> Iterator[tuple[str, Tensor]]:
+    """What `random_model` is made of, parameter by parameter, so that nobody needs to hold all of it.
 
     Untied, they are PyTorch's defaults drawn in the tutorial's order. Tied, they are GPT-2's own: PyTorch's
     N(0, 1) embedding would, as a head, give the token just read a logit far above all others.
     """
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)
-        if not config.tie_embeddings:
-            return GPTModel(config).eval()
-        model = empty_model(config).to_empty(device="cpu")
-        model.tie_head()
-        init_like_gpt2(model)
-        return model
+    generator_state = torch.Generator().manual_seed(seed).get_state()
+    model = empty_model(config)
+    for name, module in model.named_modules():
+        parameters = dict(module.named_parameters(recurse=False))
+        if not parameters or (module is model.out_head and config.tie_embeddings):
+            continue
+        with torch.random.fork_rng(devices=[]):
+            torch.set_rng_state(generator_state)
+            module.to_empty(device="cpu", recurse=False)
+            _draw(name, module, config)
+            generator_state = torch.get_rng_state()
+        for parameter in parameters:
+            yield f"{name}.{parameter}", module.get_parameter(parameter).detach()
+        module.to_empty(device="meta", recurse=False)
 
 
 @torch.no_grad()
-def init_like_gpt2(model: GPTModel) -> None:
-    """Draw every weight as GPT-2 was initialised, in the order of the modules."""
-    residual_std = GPT2_INIT_STD / math.sqrt(2 * model.config.n_layers)
-    for name, module in model.named_modules():
-        if isinstance(module, (nn.Linear, nn.Embedding)):
-            if module is model.out_head and model.config.tie_embeddings:
-                continue  # drawn as the embedding
-            std = residual_std if RESIDUAL_PROJECTION.search(name) else GPT2_INIT_STD
-            nn.init.normal_(module.weight, std=std)
-            if isinstance(module, nn.Linear) and module.bias is not None:
-                nn.init.zeros_(module.bias)
-        elif isinstance(module, LayerNorm):
-            nn.init.ones_(module.scale)
-            nn.init.zeros_(module.shift)
-        elif isinstance(module, Swish) and isinstance(module.beta, nn.Parameter):
-            nn.init.constant_(module.beta, module.initial_beta)
+def _draw(name: str, module: nn.Module, config: ModelConfig) -> None:
+    if isinstance(module, LayerNorm):
+        nn.init.ones_(module.scale)
+        nn.init.zeros_(module.shift)
+    elif isinstance(module, Swish):
+        nn.init.constant_(module.get_parameter("beta"), module.initial_beta)
+    elif isinstance(module, (nn.Linear, nn.Embedding)) and config.tie_embeddings:
+        residual_std = GPT2_INIT_STD / math.sqrt(2 * config.n_layers)
+        std = residual_std if RESIDUAL_PROJECTION.search(name) else GPT2_INIT_STD
+        nn.init.normal_(module.weight, std=std)
+        if isinstance(module, nn.Linear) and module.bias is not None:
+            nn.init.zeros_(module.bias)
+    elif isinstance(module, (nn.Linear, nn.Embedding)):
+        module.reset_parameters()

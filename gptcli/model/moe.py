@@ -43,19 +43,29 @@ class MixtureOfExperts(nn.Module):
     def forward(self, x: Tensor) -> Tensor:  # [B, T, C]
         """[B, T, C] → [B, T, C]; each token is computed by its own experts alone."""
         tokens = x.flatten(0, 1)  # [N, C], N = B·T
+        y = self.routed(tokens, range(len(self.fc1)))  # [N, C]
+        return self.add_shared(y, tokens).view_as(x)  # [B, T, C]
+
+    def routed(self, tokens: Tensor, experts: range) -> Tensor:  # [N, C]
+        """What these of the experts give the tokens they are chosen for: [N, C] → [N, C]."""
         weights, chosen = self.route(self.gate(tokens))  # [N, K] each
         y = torch.zeros_like(tokens)  # [N, C]
         # Sorted by expert, the N·K assignments of one expert lie side by side.
         order = chosen.flatten().argsort(stable=True)  # [N·K]
         counts = torch.bincount(chosen.flatten(), minlength=len(self.fc1)).tolist()
-        for expert, assignments in enumerate(torch.split(order, counts)):
-            if len(assignments):
+        by_expert = torch.split(order, counts)
+        for expert in experts:
+            if len(assignments := by_expert[expert]):
                 rows = assignments // self.n_per_token  # [n], the tokens of this expert
                 weight = weights.flatten()[assignments].unsqueeze(-1)  # [n, 1]
                 y.index_add_(0, rows, (weight * self._expert(expert, tokens[rows])).to(y.dtype))
+        return y
+
+    def add_shared(self, y: Tensor, tokens: Tensor) -> Tensor:  # [N, C] each
+        """`y` and what the shared experts give every token, [N, C]."""
         for shared in self.shared:
             y = y + shared(tokens)  # [N, C]
-        return y.view_as(x)  # [B, T, C]
+        return y
 
     def route(self, scores: Tensor) -> tuple[Tensor, Tensor]:  # [N, E]
         """Router scores [N, E] → weights (float32) and numbers of the chosen experts, both [N, K]."""

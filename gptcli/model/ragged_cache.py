@@ -21,11 +21,12 @@ class RaggedCache(KVCache):
         batch_size: int,
         capacity: int,
         *,
+        n_heads: int | None = None,
         dtype: torch.dtype = torch.float32,
         device: torch.device | str = "cpu",
     ) -> None:
         """Room for `batch_size` rows of up to `capacity` tokens."""
-        super().__init__(config, batch_size, capacity, dtype=dtype, device=device)
+        super().__init__(config, batch_size, capacity, n_heads=n_heads, dtype=dtype, device=device)
         self.data.zero_()  # what is masked still takes part: 0 times the NaN of a broken row would be NaN
         self.lengths: list[int] = []
         self._places = torch.empty(0)

@@ -1,7 +1,8 @@
 """Fills a model from a checkpoint: tensors stay mapped from the file wherever layout and dtype allow."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Generic, TypeVar
 
 import torch
 from safetensors import SafetensorError, safe_open
@@ -18,16 +19,19 @@ from gptcli.weights.report import check_report, load_report
 HEAD, EMBEDDING = "out_head.weight", "tok_emb.weight"
 
 
+Model = TypeVar("Model", bound=GPTModel)
+
+
 @dataclass(frozen=True)
-class Loaded:
+class Loaded(Generic[Model]):
     """A filled model in evaluation mode, its final config, and what the user should know of the head."""
 
-    model: GPTModel
+    model: Model
     config: ModelConfig
     notes: tuple[str, ...]
 
 
-def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) -> Loaded:
+def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) -> Loaded[GPTModel]:
     """A model with the checkpoint's weights in `dtype` on `device`.
 
     On the CPU and in the file's own dtype nothing is copied: every parameter is a view of the mapped file, a
@@ -35,7 +39,7 @@ def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) ->
     """
     check_report(plan, load_report(plan))
     tensors = dict(_read_tensors(plan))
-    config, notes = _settle_head(plan, tensors)
+    config, notes = settle_head(plan, tensors)
     state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors.items()}
     if config.tie_embeddings:
         state[HEAD] = state[EMBEDDING]
@@ -70,14 +74,19 @@ def _parts(match: Match, tensor: Tensor) -> tuple[Tensor, ...]:
             return tuple(part.t() if part.ndim == 2 else part for part in tensor.chunk(3, dim=-1))
 
 
-def _settle_head(plan: LoadPlan, tensors: dict[str, Tensor]) -> tuple[ModelConfig, tuple[str, ...]]:
-    """Leave in `tensors` a head only if it is used; the config says whether it is tied, the notes why."""
+def settle_head(
+    plan: LoadPlan, tensors: dict[str, Tensor], agree: Callable[[bool], bool] = bool
+) -> tuple[ModelConfig, tuple[str, ...]]:
+    """Leave in `tensors` a head only if it is used; the config says whether it is tied, the notes why.
+
+    Of head and embedding they may be parts: `agree` tells from whether these are equal whether all are.
+    """
     config = plan.config
     if plan.head_is_embedding:
         tensors[EMBEDDING] = tensors.pop(HEAD)
     if plan.head in ("embedding", "own"):
         return config, ()
-    equal = torch.equal(tensors[HEAD], tensors[EMBEDDING])
+    equal = agree(torch.equal(tensors[HEAD], tensors[EMBEDDING]))
     if plan.head == "unused":
         del tensors[HEAD]
         unused = "the file's head differs from the token embedding and is not used: config.json ties them"

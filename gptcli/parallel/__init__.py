@@ -1,0 +1,1 @@
+"""One model over several processes that `torchrun` has started, on `torch.distributed`."""

@@ -1,0 +1,73 @@
+"""From what the user asked for to this process's part of it, once all are known to be asked the same."""
+
+import hashlib
+
+import torch
+
+from gptcli import __version__
+from gptcli.cost import kv_bytes_per_token
+from gptcli.engine.model_steps import ModelSteps
+from gptcli.memory import require
+from gptcli.parallel.group import Group
+from gptcli.parallel.load import load_part, random_part
+from gptcli.parallel.model import ParallelGPTModel
+from gptcli.presets import ResolvedConfig
+from gptcli.runtime import free_bytes
+from gptcli.shares import check_size, held_parameters
+from gptcli.weights.header import Checkpoint, TensorInfo
+from gptcli.weights.plan import LoadPlan
+
+# Of each tensor so many bytes are compared at its beginning and its end: two trainings differ everywhere.
+COMPARED_BYTES = 4096
+
+
+def ready_part(
+    source: ResolvedConfig | LoadPlan, group: Group, *, dtype: torch.dtype, seed: int, cache_tokens: int
+) -> tuple[ParallelGPTModel, list[str]]:
+    """This process's part of a model, and what the user should know of it.
+
+    Raises `UsageError` for more processes than can share it, `ResourceError` where a part does not fit,
+    `GptcliError` where another process has another file, config or version.
+    """
+    config, ranks = source.config, group.ranks
+    check_size(config, ranks.size)
+    facts: dict[str, object] = {"version of gptcli": __version__, "config": config.model_dump(), "seed": seed}
+    facts |= {"dtype": str(dtype), "device type": group.device.type}
+    if isinstance(source, LoadPlan):
+        facts["weights file"] = _fingerprint(source.checkpoint)
+    group.require_same(facts)
+    weights = held_parameters(config, ranks) * dtype.itemsize
+    cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)
+    cache = cache * len(ranks.share(config.n_heads)) // config.n_heads
+    available = free_bytes(group.device)
+    if group.device.type == "cpu":
+        available //= group.n_on_this_machine
+    what = f"process {ranks.rank}'s part of the weights ({weights:,}) and key/value cache ({cache:,})"
+    require(weights + cache, available, what, "more processes, on more machines")
+    if isinstance(source, LoadPlan):
+        loaded = load_part(source, group, dtype=dtype)
+        return loaded.model, [*source.notes, *loaded.notes]
+    return random_part(config, seed, group, dtype=dtype), []
+
+
+def share(model: ParallelGPTModel, group: Group) -> ModelSteps:
+    """Let the parts work together; what decodes with them."""
+    model.share(group)
+    return ModelSteps(model, f"PyTorch, {group.ranks.size} processes by {group.backend}")
+
+
+def _fingerprint(checkpoint: Checkpoint) -> str:
+    """What tells one weights file from another, from its header and a little of each tensor."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(checkpoint.tensors.items()):
+        digest.update(repr((name, tensor.dtype, tensor.shape)).encode())
+        digest.update(_ends(tensor))
+    return digest.hexdigest()
+
+
+def _ends(tensor: TensorInfo) -> bytes:
+    with tensor.file.open("rb") as file:
+        file.seek(tensor.data_start + tensor.begin)
+        beginning = file.read(min(COMPARED_BYTES, tensor.n_bytes))
+        file.seek(tensor.data_start + max(tensor.begin, tensor.end - COMPARED_BYTES))
+        return beginning + file.read(min(COMPARED_BYTES, tensor.n_bytes))

@@ -1,0 +1,53 @@
+"""One process's parts of a checkpoint: no more is read of the file, and the parts are copies of their own."""
+
+from collections.abc import Iterator
+
+from safetensors import SafetensorError, safe_open
+from torch import Tensor
+
+from gptcli.errors import WeightsError
+from gptcli.shares import Part, Ranks, part_of
+from gptcli.weights.plan import LoadPlan
+from gptcli.weights.recognise import Match
+
+Slice = tuple[slice, ...]
+
+
+def read_parts(plan: LoadPlan, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
+    """What this process holds of every parameter, by our name."""
+    for match in plan.recognised.matches:
+        for index, target in enumerate(match.targets):
+            part = part_of(target, plan.config, ranks)
+            if part is not None:
+                yield target, _read(match, index, part)
+
+
+def _read(match: Match, index: int, part: Part) -> Tensor:
+    """The part of the target `index` of a tensor, as our parameter wants it."""
+    path = match.tensor.file
+    try:
+        # Opened anew for each tensor: the pages of a mapped file count as ours as long as it is open.
+        with safe_open(path, framework="pt") as file:
+            if part.axis is None and match.rule.how != "split":
+                tensor: Tensor = file.get_tensor(match.name).clone()
+            else:
+                tensor = file.get_slice(match.name)[_slices(match, index, part)]
+    except SafetensorError as error:
+        raise WeightsError(f"{path}: corrupt or incomplete: {error}") from None
+    return tensor.t() if match.rule.how in ("transpose", "split") and tensor.ndim == 2 else tensor
+
+
+def _slices(match: Match, index: int, part: Part) -> Slice:
+    """Where in the file's tensor the part lies."""
+    shape, how = match.tensor.shape, match.rule.how
+    slices = [slice(0, n) for n in shape]
+    axis = part.axis
+    if how == "split":  # query, key and value side by side along the last axis
+        third = shape[-1] // 3
+        slices[-1] = slice(index * third, (index + 1) * third)
+    if axis is not None:
+        is_turned = how in ("transpose", "split") and len(shape) == 2
+        axis = len(shape) - 1 - axis if is_turned else axis
+        start = slices[axis].start
+        slices[axis] = slice(start + part.span.start, start + part.span.stop)
+    return tuple(slices)

@@ -1,0 +1,92 @@
+"""What the tests of tensor parallelism run in each process: a model in parts against the whole, told as JSON.
+
+torchrun --nproc-per-node N -m tests.parallel_worker CHECKPOINT…
+"""
+
+import json
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+
+from gptcli.decode.batch import Batch, Row
+from gptcli.decode.draft import Drafts
+from gptcli.decode.greedy import decode, decode_greedy
+from gptcli.decode.sampling import Sampling
+from gptcli.model.gpt import GPTModel
+from gptcli.parallel.join import join
+from gptcli.runtime import ReadyModel, make_ready
+from gptcli.torchrun import torchrun
+from gptcli.weights.load import load_weights
+from gptcli.weights.plan import plan_load
+
+PROMPTS = [[1, 2, 3, 1, 2, 3], [5], [7, 8, 9, 10, 11, 12, 13], [4, 4, 4, 4]]
+N = 14  # past the context of 16
+
+
+def batched(model: GPTModel) -> list[list[int]]:
+    rows = [Row(list(prompt), N) for prompt in PROMPTS]
+    waiting = iter([rows])
+    for _ in Batch(model, len(rows)).steps(lambda _: next(waiting, [])):
+        pass
+    return [row.ids[len(prompt) :] for row, prompt in zip(rows, PROMPTS, strict=True)]
+
+
+def texts(model: GPTModel, engine=None) -> Iterator[tuple[str, object]]:
+    """Every way to decode: cached and not, in a batch, with guesses, with probabilities, sampled."""
+
+    def greedy(**how) -> list[list[int]]:
+        return [[step.token_id for step in decode_greedy(model, prompt, N, **how)] for prompt in PROMPTS]
+
+    yield "cached", greedy()
+    yield "not cached", greedy(use_cache=False)
+    yield "batched", batched(model)
+    yield (
+        "speculative",
+        [
+            [
+                step.token_id
+                for step in decode_greedy(
+                    model, prompt, N, engine=engine, drafts=Drafts(measures=False) if engine else None
+                )
+            ]
+            for prompt in PROMPTS
+        ],
+    )
+    yield "logprobs", [step.logprob for step in decode_greedy(model, PROMPTS[0], N, logprobs=True)]
+    draw = Sampling(temperature=0.7, top_k=9).chooser(5, 0)
+    yield "sampled", [step.token_id for step in decode(model, PROMPTS[1], N, draw)]
+
+
+def compare(path: Path, ready: ReadyModel) -> dict[str, object]:
+    """How far the parts together are from the whole."""
+    whole = load_weights(plan_load(path, []), device=torch.device("cpu"), dtype=torch.float32).model
+    ids = torch.tensor(PROMPTS[2:3])
+    with torch.inference_mode():
+        difference = float((ready.model(ids) - whole(ids)).abs().max())
+    found: dict[str, object] = {"logits": difference}
+    for (name, ours), (_, theirs) in zip(texts(ready.model, ready.engine), texts(whole), strict=True):
+        if name == "logprobs":
+            found[name] = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
+        else:
+            found[name] = ours == theirs
+    held = sum(p.numel() for p in ready.model.parameters())
+    return found | {"held": held, "of": sum(p.numel() for p in whole.parameters())}
+
+
+def main() -> None:
+    told = torchrun()
+    assert told is not None
+    group = join(told, "cpu")
+    for path in map(Path, sys.argv[1:]):
+        plan = plan_load(path, [])
+        ready = make_ready(plan, device="cpu", dtype="float32", seed=0, cache_tokens=16, group=group)
+        found = compare(path, ready)
+        if group.is_first:
+            print(json.dumps({"path": path.name, **found}), flush=True)
+    group.finish()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,233 @@
+"""One model over several processes: its text is that of one, and whatever happens to one of them ends all."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from gptcli.shapes import parameter_shapes
+from gptcli.shares import Ranks, check_size, held_parameters, part_of
+from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
+
+ROOT = Path(__file__).parents[1]
+# Nothing here divides by 2 or 3 evenly but by accident: 5 heads, 97 tokens, 53 columns, 5 experts.
+SIZES = {"emb_dim": 30, "n_heads": 5, "context_length": 16, "ffn_dim": 53, "ffn_bias": True}
+MODELS = {
+    "gpt2": {"tie_embeddings": True},
+    "tutorial": {"qkv_bias": False},
+    "swiglu": {"feed_forward": "swiglu"},
+    "moe": {"feed_forward": "moe", "n_experts": 5, "n_experts_per_token": 2},
+    "moe-swiglu": {
+        "feed_forward": "moe",
+        "expert_feed_forward": "swiglu",
+        "n_experts": 5,
+        "n_experts_per_token": 2,
+        "n_shared_experts": 1,
+        "tie_embeddings": True,
+    },
+    "swish": {"activation": "swish", "swish_learn_beta": True, "norm_unbiased": True},
+}
+
+
+def torchrun(n: int, *arguments: object, module: str = "gptcli", **options) -> subprocess.Popen[str]:
+    """Start N processes, each with this Python."""
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", "-m"]
+    return subprocess.Popen(
+        [*command, module, *map(str, arguments)],
+        cwd=options.pop("cwd", ROOT),
+        env=os.environ | {"PYTHONPATH": str(ROOT)} | options.pop("env", {}),
+        stdin=options.pop("stdin", subprocess.DEVNULL),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
+
+
+def ours(err: str) -> list[str]:
+    """The lines of stderr that are gptcli's: torchrun reports a failure in many of its own."""
+    return [line for line in err.splitlines() if line.startswith(("error:", "note:", "warning:"))]
+
+
+@pytest.fixture(scope="module")
+def checkpoints(tmp_path_factory) -> dict[str, Path]:
+    folder = tmp_path_factory.mktemp("parallel")
+    saved = {}
+    for name, changes in MODELS.items():
+        model = lively_model(tiny_config(**(SIZES | changes)))
+        saved[name] = (save_huggingface if name == "gpt2" else save_tutorial)(model, folder / name)
+    return saved
+
+
+@pytest.fixture(scope="module")
+def gpt2(tmp_path_factory) -> Path:
+    """With GPT-2's vocabulary, so that it reads text."""
+    model = lively_model(tiny_config(**SIZES, vocab_size=50257, tie_embeddings=True))
+    return save_huggingface(model, tmp_path_factory.mktemp("parallel") / "gpt2")
+
+
+class TestParts:
+    @pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
+    @pytest.mark.parametrize("size", [1, 2, 3, 5])
+    def test_together_are_every_parameter_once_but_for_those_that_all_hold(self, changes, size):
+        config = tiny_config(**(SIZES | changes))
+        everyones = [Ranks(rank, size) for rank in range(size)]
+        for name, shape in parameter_shapes(config).items():
+            parts = [part for ranks in everyones if (part := part_of(name, config, ranks))]
+            axes = {part.axis for part in parts}
+            assert len(axes) == 1
+            if axes == {None}:  # whole: by everybody, or an expert by its owner
+                assert len(parts) == (1 if ".fc" in name else size)
+            else:
+                spans = [position for part in parts for position in part.span]
+                assert spans == list(range(shape[axes.pop()]))
+        total = sum(held_parameters(config, ranks) for ranks in everyones)
+        assert total >= held_parameters(config, Ranks(0, 1))
+
+    def test_of_gpt2_xl_are_whole_heads_and_all_but_even(self):
+        from gptcli.presets import resolve_options
+
+        config = resolve_options("gpt2-xl", None, []).config
+        first, second = (part_of("trf_blocks.0.att.W_key.weight", config, Ranks(r, 2)) for r in (0, 1))
+        assert (len(first.span), len(second.span)) == (12 * 64, 13 * 64)
+        first, second = (held_parameters(config, Ranks(r, 2)) for r in (0, 1))
+        assert first < second < 1.04 * first
+        check_size(config, 25)
+
+
+@pytest.mark.parametrize("n", [2, 3])
+def test_text_and_logits_are_those_of_one_process(n, checkpoints):
+    run = torchrun(n, *checkpoints.values(), module="tests.parallel_worker")
+    out, err = run.communicate(timeout=120)
+    assert run.returncode == 0, err
+    found = {line["path"]: line for line in map(json.loads, out.splitlines())}
+    assert list(found) == list(MODELS)
+    for facts in found.values():
+        assert facts["logits"] < 1e-4
+        assert facts["logprobs"] < 1e-4
+        ways = ("cached", "not cached", "batched", "speculative", "sampled")
+        assert {way: facts[way] for way in ways} == dict.fromkeys(ways, True)
+        assert facts["held"] < 0.75 * facts["of"]
+
+
+class TestCommand:
+    def test_prints_the_text_of_one_process_once_and_reads_stdin_once(self, cli, gpt2):
+        alone = cli("generate", "-w", gpt2, "-n", 20, "-q", stdin=b"Hi there")
+        run = torchrun(2, "generate", "-w", gpt2, "-n", 20, "-q", stdin=subprocess.PIPE)
+        out, err = run.communicate("Hi there", timeout=60)
+        assert (run.returncode, out, ours(err)) == (0, alone.out, [])
+
+    def test_writes_the_records_of_one_process_once(self, cli, gpt2, tmp_path):
+        source = tmp_path / "p.txt"
+        source.write_text("\n".join(["Hi", "", "a b", "x " * 50, "\x1b"]))
+        options = ("generate", "-i", source, "-w", gpt2, "-n", 12, "--batch-size", 2, "--logprobs")
+        assert cli(*options, "-o", tmp_path / "one.jsonl").status == 0
+        run = torchrun(2, *options, "-o", tmp_path / "two.jsonl")
+        _, err = run.communicate(timeout=60)
+        assert run.returncode == 0, err
+        one, two = (
+            [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+            for name in ("one.jsonl", "two.jsonl")
+        )
+        for alone, shared in zip(one, two, strict=True):
+            assert shared["completion_ids"] == alone["completion_ids"]
+            assert shared["logprobs"] == pytest.approx(alone["logprobs"], abs=2e-4)
+            assert shared["device"]["processes"] == 2
+
+    def test_answers_once_where_nothing_is_to_be_shared(self, cli):
+        run = torchrun(2, "params", "-p", "stories")
+        out, _ = run.communicate(timeout=60)
+        assert (run.returncode, out) == (0, cli("params", "-p", "stories").out)
+
+    def test_imports_nothing_of_this_without_torchrun(self, gpt2):
+        code = (
+            "import sys; from gptcli.cli.app import run; run(sys.argv[1:]);"
+            " print([m for m in sys.modules if 'gptcli.parallel' in m or m.endswith('.share')])"
+        )
+        command = [sys.executable, "-c", code, "generate", "Hi", "-n", "3", "-q", "-w", str(gpt2)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
+        assert done.stdout.splitlines()[-1] == "[]"
+
+
+class TestFaults:
+    """Each ends all processes within seconds, with one line of ours and status 1."""
+
+    def end(self, run: subprocess.Popen[str], seconds: float = 30) -> str:
+        _, err = run.communicate(timeout=seconds)
+        assert run.returncode == 1
+        said = ours(err)
+        assert len(said) == 1, err
+        assert "Traceback" not in err.partition("torch/distributed/elastic")[0]
+        return said[0]
+
+    def test_more_processes_than_heads(self, gpt2):
+        run = torchrun(6, "generate", "Hi", "-w", gpt2, "-q")
+        assert self.end(run, 60) == "error: 6 processes cannot share 5 heads: take 1 to 5"
+
+    def test_a_file_that_is_not_there(self):
+        said = self.end(torchrun(2, "generate", "Hi", "-w", "nowhere", "-q"))
+        assert said.startswith("error: nowhere: no such weights file")
+
+    def test_wrong_usage(self):
+        assert "--num-samples 0" in self.end(torchrun(2, "generate", "Hi", "--num-samples", 0))
+
+    def test_a_gpu_by_number(self, gpt2):
+        said = self.end(torchrun(2, "generate", "Hi", "-w", gpt2, "--device", "cuda:1", "-q"))
+        assert "every process takes a GPU of its own" in said
+
+    def test_a_process_with_another_file(self, tmp_path):
+        for rank, seed in enumerate((0, 1)):
+            save_huggingface(lively_model(tiny_config(**SIZES, vocab_size=50257), seed), tmp_path / str(rank))
+        # As on two machines: the same path, and behind it other bytes.
+        code = (
+            "import os, sys; os.chdir(os.environ['RANK']); from gptcli.cli.app import main;"
+            " sys.argv = ['gptcli', 'generate', 'Hi', '-w', '.', '-q']; main()"
+        )
+        (tmp_path / "elsewhere.py").write_text(code)
+        said = self.end(torchrun(2, module="elsewhere", cwd=tmp_path))
+        assert said == "error: process 1 has not the weights file of process 0"
+
+    def test_too_few_processes_come(self, gpt2):
+        code = (
+            "import datetime, sys; from gptcli.parallel import group;"
+            " group.JOIN = datetime.timedelta(seconds=2); from gptcli.cli.app import main;"
+            " sys.argv = ['gptcli', 'generate', 'Hi', '-q', '-w', sys.argv[1]]; main()"
+        )
+        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TORCHELASTIC_RUN_ID": "x"}
+        number = {"RANK": "0", "WORLD_SIZE": "2", "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(gpt2)],
+            cwd=ROOT,
+            env=os.environ | where | number,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        assert done.returncode == 1
+        assert ours(done.stderr)[0].startswith("error: the 2 processes of this run did not meet")
+
+    @pytest.mark.parametrize("rank", [0, 1])
+    def test_a_process_that_is_killed_midway(self, rank, gpt2, tmp_path):
+        source = tmp_path / "p.txt"
+        source.write_text("Hi\n" * 20_000)
+        run = torchrun(2, "generate", "-i", source, "-w", gpt2, "-q", "-n", 3, "-o", tmp_path / "r.jsonl")
+        deadline = time.monotonic() + 60
+        while not (tmp_path / "r.jsonl").exists() or not (tmp_path / "r.jsonl").stat().st_size:
+            assert run.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+        children = Path(f"/proc/{run.pid}/task/{run.pid}/children").read_text().split()
+        environments = {int(pid): Path(f"/proc/{pid}/environ").read_bytes().split(b"\0") for pid in children}
+        victim = next(pid for pid, lines in environments.items() if f"RANK={rank}".encode() in lines)
+        start = time.monotonic()
+        os.kill(victim, signal.SIGKILL)
+        said = self.end(run)
+        assert time.monotonic() - start < 10
+        assert "another process of this run ended" in said or "another of its processes was lost" in said
+        assert all(json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines())
