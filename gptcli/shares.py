@@ -78,12 +78,20 @@ def held_parameters(config: ModelConfig, ranks: Ranks) -> int:
     return held(outer_shapes(config)) + config.n_layers * held(block_shapes(config))
 
 
-def check_size(config: ModelConfig, size: int) -> None:
-    """Raise `UsageError` for a number of processes that a model cannot be cut over; uneven parts are none."""
-    limits = {"heads": config.n_heads, "columns of the feed-forward": config.ffn_dim}
-    # Greedy decoding asks each process for three of its logits.
-    limits["tokens, three for each"] = config.vocab_size // 3
+def most_processes(config: ModelConfig) -> tuple[int, str]:
+    """Over how many processes a model can be cut, and for want of what not over more."""
+    limits = {
+        f"{config.n_heads} heads": config.n_heads,
+        f"{config.ffn_dim} columns of the feed-forward": config.ffn_dim,
+        # Greedy decoding asks each process for three of its logits.
+        f"{config.vocab_size} tokens, three for each": max(1, config.vocab_size // 3),
+    }
     what = min(limits, key=lambda what: limits[what])
-    if not 1 <= size <= limits[what]:
-        n = config.vocab_size if "tokens" in what else limits[what]
-        raise UsageError(f"{size} processes cannot share {n} {what}: take 1 to {max(1, limits[what])}")
+    return limits[what], what
+
+
+def check_size(config: ModelConfig, size: int) -> None:
+    """Raise `UsageError` for more processes than a model can be cut over. Parts may be uneven."""
+    most, what = most_processes(config)
+    if not 1 <= size <= most:
+        raise UsageError(f"{size} processes cannot share {what}: take 1 to {most}")

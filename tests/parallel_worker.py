@@ -14,6 +14,7 @@ from gptcli.decode.batch import Batch, Row
 from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import decode, decode_greedy
 from gptcli.decode.sampling import Sampling
+from gptcli.errors import NumericsError
 from gptcli.model.gpt import GPTModel
 from gptcli.parallel.join import join
 from gptcli.runtime import ReadyModel, make_ready
@@ -71,8 +72,34 @@ def compare(path: Path, ready: ReadyModel) -> dict[str, object]:
             found[name] = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
         else:
             found[name] = ours == theirs
-    held = sum(p.numel() for p in ready.model.parameters())
-    return found | {"held": held, "of": sum(p.numel() for p in whole.parameters())}
+    found["sums"] = sums_of_a_step(ready)
+    found["held"] = sum(p.numel() for p in ready.model.parameters())
+    found["of"] = sum(p.numel() for p in whole.parameters())
+    return found | {"broken": everyones_error(ready)}
+
+
+def sums_of_a_step(ready: ReadyModel) -> int:
+    """How often the processes add up for one token."""
+    group, before = ready.group, ready.group.sum
+    counted: list[None] = []
+    group.sum = lambda x: (counted.append(None), before(x))[1]
+    with torch.inference_mode():
+        ready.model.hidden(torch.tensor([[1]]))
+    del group.sum
+    return len(counted)
+
+
+def everyones_error(ready: ReadyModel) -> list[str | None]:
+    """What every process says when one of them has a number that is none in its part of the head."""
+    assert ready.group is not None
+    if ready.group.ranks.rank == ready.group.ranks.size - 1:
+        ready.model.out_head.mine.weight[-1, 0] = torch.nan
+    error = None
+    try:
+        list(decode_greedy(ready.model, PROMPTS[0], 3))
+    except NumericsError as raised:
+        error = str(raised)
+    return ready.group.of_all(error)
 
 
 def main() -> None:

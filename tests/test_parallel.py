@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from gptcli.parallel_cost import sums_per_layer
 from gptcli.shapes import parameter_shapes
 from gptcli.shares import Ranks, check_size, held_parameters, part_of
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
@@ -107,12 +108,65 @@ def test_text_and_logits_are_those_of_one_process(n, checkpoints):
     assert run.returncode == 0, err
     found = {line["path"]: line for line in map(json.loads, out.splitlines())}
     assert list(found) == list(MODELS)
-    for facts in found.values():
+    for name, facts in found.items():
+        config = tiny_config(**(SIZES | MODELS[name]))
         assert facts["logits"] < 1e-4
         assert facts["logprobs"] < 1e-4
         ways = ("cached", "not cached", "batched", "speculative", "sampled")
         assert {way: facts[way] for way in ways} == dict.fromkeys(ways, True)
-        assert facts["held"] < 0.75 * facts["of"]
+        assert facts["held"] == held_parameters(config, Ranks(0, n)) < 0.75 * facts["of"]
+        assert facts["sums"] == config.n_layers * sums_per_layer(config) + 1
+        assert len(set(facts["broken"])) == 1
+        assert "not finite after 6 tokens" in facts["broken"][0]
+
+
+class TestPlanning:
+    """The figures of `params --tensor-parallel`, worked out by hand from the published sizes."""
+
+    def record(self, cli, preset: str, n: int, *options: object) -> dict:
+        result = cli("params", "-p", preset, "--tensor-parallel", n, "--json", *options)
+        return json.loads(result.out)["tensor_parallel"]
+
+    def test_one_process_has_and_reads_what_the_model_has_and_sends_nothing(self, cli):
+        facts = self.record(cli, "gpt2-small", 1)
+        assert facts["parameters_per_process"] == 124_439_808
+        assert facts["parameters_read_per_token"] == 124_439_808 - 1024 * 768
+        assert facts["kv_bytes_per_token_per_process"]["float32"] == 73_728
+        assert facts["bytes_sent_per_token"] == {"float32": 0, "bfloat16": 0}
+
+    def test_of_gpt3_over_eight(self, cli):
+        facts = self.record(cli, "gpt3-175b", 8)
+        C, V, S, L = 12288, 50257, 2048, 96
+        whole = S * C + L * (2 * C + 2 * C + C + C) + 2 * C  # positions, norms, biases behind a sum
+        cut = L * (4 * C * C + 3 * C + 8 * C * C + 4 * C) // 8
+        assert facts["parameters_per_process"] == whole + cut + 6283 * C  # V / 8, rounded up for one
+        assert 6282 * 8 <= V <= 6283 * 8
+        assert facts["bytes_sent_per_token_per_layer"]["bfloat16"] == 2 * 2 * 7 / 8 * C * 2
+        assert facts["kv_bytes_per_token_per_process"]["bfloat16"] == 2 * L * C * 2 // 8
+        h100 = next(gpu for gpu in facts["gpus_bfloat16"] if gpu["gpu"].startswith("H100"))
+        read = (facts["parameters_per_process"] - S * C) * 2 + 2 * L * C * 2 * S / 8
+        assert h100["tokens_per_second_at_most_with_these"] == pytest.approx(3.35e12 / read, rel=1e-3)
+        # Five times 72 GB hold 349 of weights and 9.7 of cache, but five parts of 96 heads are uneven.
+        assert h100["needed"] == 6
+
+    def test_a_mixture_reads_the_experts_of_a_token(self, cli):
+        one = self.record(cli, "gpt-124m-moe", 1)
+        assert one["parameters_read_per_token"] < one["parameters_per_process"] / 2
+        assert one["sums_per_layer"] == 2
+
+    def test_is_refused_for_more_processes_than_heads_with_the_numbers_that_do(self, cli):
+        for n in (0, 26, 10**9):
+            result = cli("params", "-p", "gpt2-xl", "--tensor-parallel", n)
+            assert result.status == 2
+            assert "take 1 to 25" in result.err
+        assert cli("params", "--all", "--tensor-parallel", 2).status == 2
+
+    def test_tells_people_the_same(self, cli):
+        out = cli("params", "-p", "gpt3-175b", "--tensor-parallel", 8).out
+        facts = self.record(cli, "gpt3-175b", 8)
+        assert f"{facts['parameters_per_process']:,}" in out
+        assert f"{facts['bytes_sent_per_token_per_layer']['bfloat16']:,}" in out
+        assert next(line for line in out.splitlines() if line.startswith("RTX")).split()[4] == "18"
 
 
 class TestCommand:

@@ -25,6 +25,14 @@ def params(
             rich_help_panel=options.MODEL,
         ),
     ] = False,
+    tensor_parallel: Annotated[
+        int | None,
+        typer.Option(
+            metavar="N",
+            help="Also what each of N processes (torchrun) would hold and send, and which GPUs would do.",
+            rich_help_panel=options.MODEL,
+        ),
+    ] = None,
     json: options.Json = False,
     output: options.Output = None,
     quiet: options.Quiet = False,  # noqa: ARG001 - every command takes it; this one has no notes
@@ -40,9 +48,13 @@ def params(
     gptcli params --compare-ffn
 
     gptcli params --config my.yaml --set n_layers=24 --json
+
+    gptcli params --preset gpt3-175b --tensor-parallel 8
     """
     if all_ and (preset or config or compare_ffn):
         raise UsageError("--all shows every preset; leave --preset, --config and --compare-ffn out")
+    if tensor_parallel is not None and (all_ or compare_ffn):
+        raise UsageError("--tensor-parallel is about one model; leave --all and --compare-ffn out")
     check_writable(output)
 
     from gptcli.cli.views.compare_ffn import compare_ffn_records, compare_ffn_table
@@ -58,5 +70,7 @@ def params(
         answer.write(to_json(compare_ffn_records(width)) + "\n" if json else compare_ffn_table(width))
     else:
         model = resolve_options(preset, config, set_ or [])
-        answer.write(to_json(count(model)) + "\n" if json else overview(model))
+        answer.write(
+            to_json(count(model, tensor_parallel)) + "\n" if json else overview(model, tensor_parallel)
+        )
     answer.close()

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 
+import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
@@ -14,8 +15,11 @@ Slice = tuple[slice, ...]
 
 
 def read_parts(plan: LoadPlan, ranks: Ranks) -> Iterator[tuple[str, Tensor]]:
-    """What this process holds of every parameter, by our name."""
-    for match in plan.recognised.matches:
+    """What this process holds of every parameter, by our name.
+
+    The largest come first: the file's pages of a tensor are there beside its copy, and then little else is.
+    """
+    for match in sorted(plan.recognised.matches, key=lambda match: -match.tensor.n_bytes):
         for index, target in enumerate(match.targets):
             part = part_of(target, plan.config, ranks)
             if part is not None:
@@ -26,12 +30,15 @@ def _read(match: Match, index: int, part: Part) -> Tensor:
     """The part of the target `index` of a tensor, as our parameter wants it."""
     path = match.tensor.file
     try:
-        # Opened anew for each tensor: the pages of a mapped file count as ours as long as it is open.
+        # Opened anew for each tensor, and its part copied: the pages of a mapped file are whole, also where
+        # half of each is another's, and count as ours as long as something of the file is in use.
         with safe_open(path, framework="pt") as file:
             if part.axis is None and match.rule.how != "split":
                 tensor: Tensor = file.get_tensor(match.name).clone()
             else:
-                tensor = file.get_slice(match.name)[_slices(match, index, part)]
+                tensor = file.get_slice(match.name)[_slices(match, index, part)].clone(
+                    memory_format=torch.contiguous_format
+                )
     except SafetensorError as error:
         raise WeightsError(f"{path}: corrupt or incomplete: {error}") from None
     return tensor.t() if match.rule.how in ("transpose", "split") and tensor.ndim == 2 else tensor

@@ -3,6 +3,7 @@
 from typing import Any
 
 from gptcli.cli.render import table
+from gptcli.cli.views.parallel import parallel_record, parallel_table
 from gptcli.config import ModelConfig
 from gptcli.cost import (
     count_active_parameters,
@@ -16,8 +17,8 @@ from gptcli.cost import (
 from gptcli.presets import ResolvedConfig
 
 
-def count(model: ResolvedConfig) -> dict[str, Any]:
-    """Everything about one model, as `--json` prints it."""
+def count(model: ResolvedConfig, processes: int | None = None) -> dict[str, Any]:
+    """Everything about one model, as `--json` prints it; with what each of so many processes would hold."""
     config = model.config
     cost = flops(config)
     per_token = kv_bytes_per_token(config)
@@ -40,13 +41,16 @@ def count(model: ResolvedConfig) -> dict[str, Any]:
             "forward_per_token": cost.forward_per_token,
             "forward_per_token_without_attention": cost.forward_per_token_without_attention,
         },
+        **({} if processes is None else {"tensor_parallel": parallel_record(config, processes)}),
     }
 
 
-def overview(model: ResolvedConfig) -> str:
+def overview(model: ResolvedConfig, processes: int | None = None) -> str:
     """One model for people: components with their share, then the counts, bytes and FLOPs."""
     facts = count(model)
-    parts = (_components(model.config, facts), _variants(facts["parameters"]), _costs(model.config, facts))
+    parts = [_components(model.config, facts), _variants(facts["parameters"]), _costs(model.config, facts)]
+    if processes is not None:
+        parts.append(parallel_table(model.config, processes))
     return f"{title(model)}\n\n" + "\n".join(parts)
 
 

@@ -1,0 +1,95 @@
+"""The costs of a model that several processes share, for people and as JSON."""
+
+from typing import Any
+
+from gptcli.cli.render import table
+from gptcli.config import ModelConfig
+from gptcli.cost import BYTES_PER_ELEMENT
+from gptcli.parallel_cost import (
+    GPUS,
+    Gpu,
+    cache_bytes,
+    fewest_gpus,
+    largest_part,
+    read_parameters,
+    sent_bytes_per_sum,
+    sent_bytes_per_token,
+    sums_per_layer,
+    tokens_per_second,
+)
+from gptcli.shares import check_size
+
+ACTIVATIONS = {"float32": 4, "bfloat16": 2}  # int8 weights leave what is sent as it is
+
+
+def parallel_record(config: ModelConfig, size: int) -> dict[str, Any]:
+    """What `--tensor-parallel` adds to the JSON; raises `UsageError` for more processes than can share."""
+    check_size(config, size)
+    held, sums = largest_part(config, size), sums_per_layer(config)
+    return {
+        "processes": size,
+        "parameters_per_process": held,
+        "bytes_per_process": {dtype: held * n for dtype, n in BYTES_PER_ELEMENT.items()},
+        "parameters_read_per_token": read_parameters(config, size),
+        "kv_bytes_per_token_per_process": {d: cache_bytes(config, size, n) for d, n in ACTIVATIONS.items()},
+        "sums_per_layer": sums,
+        "bytes_sent_per_token_per_layer": {
+            dtype: round(sums * sent_bytes_per_sum(config, size, n)) for dtype, n in ACTIVATIONS.items()
+        },
+        "bytes_sent_per_token": {
+            dtype: round(sent_bytes_per_token(config, size, n)) for dtype, n in ACTIVATIONS.items()
+        },
+        "gpus_bfloat16": [_gpu(config, size, gpu) for gpu in GPUS],
+    }
+
+
+def _gpu(config: ModelConfig, size: int, gpu: Gpu) -> dict[str, Any]:
+    fewest = fewest_gpus(config, gpu)
+    fits = fewest is not None and fewest <= size
+    return {
+        "gpu": gpu.name,
+        "needed": fewest,
+        "tokens_per_second_at_most": fewest and round(tokens_per_second(config, fewest, gpu), 1),
+        "tokens_per_second_at_most_with_these": round(tokens_per_second(config, size, gpu), 1)
+        if fits
+        else None,
+    }
+
+
+def parallel_table(config: ModelConfig, size: int) -> str:
+    """The same for people: what the largest part takes, what it sends, and how many of which GPU it wants."""
+    facts = parallel_record(config, size)
+    full = facts["kv_bytes_per_token_per_process"]["bfloat16"] * config.context_length
+    rows = [
+        ("parameters", f"{facts['parameters_per_process']:,}", "in the largest part"),
+        *(
+            (f"weights in {dtype}", f"{n:,}", f"bytes = {n / 1e9:.2f} GB")
+            for dtype, n in facts["bytes_per_process"].items()
+        ),
+        ("cache in bfloat16, full context", f"{full:,}", f"bytes = {full / 1e9:.2f} GB"),
+        (
+            "sent in bfloat16, a token, a layer",
+            f"{facts['bytes_sent_per_token_per_layer']['bfloat16']:,}",
+            "bytes",
+        ),
+        ("sent in bfloat16, a token", f"{facts['bytes_sent_per_token']['bfloat16']:,}", "bytes"),
+    ]
+
+    def rate(value: float | None) -> str:
+        return "do not fit" if value is None else f"{value:,.1f}"
+
+    gpus = [
+        (
+            one["gpu"],
+            str(one["needed"] or "more than can share"),
+            rate(one["tokens_per_second_at_most"]),
+            rate(one["tokens_per_second_at_most_with_these"]),
+        )
+        for one in facts["gpus_bfloat16"]
+    ]
+    headers = ("in bfloat16 on", "needed", "tokens/s at most with those", f"with {size}")
+    return (
+        table((f"each of {size} processes", "", "unit"), rows, numbers=(1,))
+        + "\n"
+        + table(headers, gpus, numbers=(1, 2, 3))
+    )
