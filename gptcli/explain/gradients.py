@@ -12,7 +12,6 @@ from gptcli.config import ModelConfig
 from gptcli.model.activations import GELU
 from gptcli.model.gpt import GPTModel, TransformerBlock
 from gptcli.model.init import random_model
-from gptcli.model.mask import causal_mask
 
 
 @dataclass(frozen=True)
@@ -75,12 +74,10 @@ def _logits(model: GPTModel, idx: Tensor, use_shortcut: bool) -> Tensor:  # [1, 
     if use_shortcut:
         logits: Tensor = model(idx)
         return logits
-    T = idx.shape[1]
-    mask = causal_mask(T, T, idx.device)
-    x = model.tok_emb(idx) + model.pos_emb(torch.arange(T))  # [1, T, C]
+    x = model.tok_emb(idx) + model.pos_emb(torch.arange(idx.shape[1]))  # [1, T, C]
     for layer, block in enumerate(model.trf_blocks):
         assert isinstance(block, TransformerBlock)
-        x = block.att(block.norm1(x), mask, None, layer)  # [1, T, C]
+        x = block.att(block.norm1(x), None, None, layer)  # [1, T, C]
         x = block.ff(block.norm2(x))  # [1, T, C]
     bare: Tensor = model.out_head(model.final_norm(x))  # [1, T, V]
     return bare

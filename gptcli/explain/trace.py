@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from gptcli.model.attention import MultiHeadAttention
 from gptcli.model.feedforward import FeedForward
 from gptcli.model.gpt import GPTModel, TransformerBlock
-from gptcli.model.mask import causal_mask
 
 
 @dataclass
@@ -49,10 +48,8 @@ def attention_weights(attention: MultiHeadAttention, x: Tensor) -> Tensor:  # [B
     )  # [B, H, T, D]
     scores = q @ k.transpose(-2, -1) / math.sqrt(attention.head_dim)  # [B, H, T, T]
     T = x.shape[1]
-    mask = causal_mask(T, T, x.device)
-    if mask is not None:
-        scores = scores.masked_fill(~mask, -math.inf)
-    return scores.float().softmax(-1)
+    hidden = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)  # what comes later
+    return scores.masked_fill(hidden, -math.inf).float().softmax(-1)
 
 
 @contextmanager

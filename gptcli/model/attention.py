@@ -31,8 +31,8 @@ class MultiHeadAttention(nn.Module):
         v = self.split_heads(self.W_value(x))  # [B, H, T, D]
         if cache is not None:
             k, v = cache.append(layer, k, v)  # [B, H, S, D]
-        dropout = self.drop_rate if self.training else 0.0
-        y = F.scaled_dot_product_attention(q, k, v, attn_mask=mask, dropout_p=dropout)  # [B, H, T, D]
+        dropout, is_causal = self.drop_rate if self.training else 0.0, mask is None and x.shape[1] > 1
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)  # [B, H, T, D]
         y = y.transpose(1, 2).flatten(2)  # [B, T, C]
         projected: Tensor = self.out_proj(y)  # [B, T, C]
         return projected
