@@ -1,5 +1,7 @@
 """int8 weights: a quarter of the bytes that decoding reads, and of the memory that float32 takes."""
 
+from functools import cache
+
 import torch
 from torch import Tensor, nn
 
@@ -8,6 +10,7 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import MixtureOfExperts
 
 WIDENED = 1 << 22  # weights that are turned into x's type at once
+FEW_TOKENS = 8  # for so many the operator that reads int8 is made; for more a matrix product is better
 
 
 def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
@@ -18,6 +21,26 @@ def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
     weight = weight.float()
     scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127  # [O]
     return (weight / scale[:, None]).round().to(torch.int8).contiguous(), scale
+
+
+def product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # [n, I]
+    """[n, I] → [n, O] by int8 rows [O, I] with scales [O], in PyTorch's own operator, which reads int8."""
+    y: Tensor = torch.ops.aten._weight_int8pack_mm(x, weight, scale.to(x.dtype))
+    return y
+
+
+@cache
+def product_is_there(device: torch.device, dtype: torch.dtype) -> bool:
+    """Whether the operator, which is not public, exists on a device and multiplies right."""
+    numbers = torch.linspace(-3, 3, 2 * 64 + 48 * 64, device=device).sin()
+    x, (weight, scale) = numbers[:128].view(2, 64).to(dtype), to_int8(numbers[128:].view(48, 64))
+    expected = x.float() @ (weight * scale[:, None]).t()
+    try:
+        y = product(x, weight, scale)
+    except (AttributeError, TypeError, RuntimeError, NotImplementedError):
+        return False
+    tolerance = 1e-5 if dtype == torch.float32 else 2e-2
+    return bool((y.float() - expected).abs().max() <= tolerance * expected.abs().max())
 
 
 class Int8Linear(nn.Module):
@@ -37,6 +60,11 @@ class Int8Linear(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:  # [..., I]
         """[..., I] → [..., O]."""
+        if x.is_cuda and x.numel() <= FEW_TOKENS * x.shape[-1] and product_is_there(x.device, x.dtype):
+            y = product(x.reshape(-1, x.shape[-1]), self.weight, self.scale).view(
+                *x.shape[:-1], -1
+            )  # [..., O]
+            return y if self.bias is None else y + self.bias
         # By parts: a head in float32 at once would be 150 MB, which the system has to hand out page by page.
         parts = torch.split(self.weight, max(1, WIDENED // self.weight.shape[1]))
         y = torch.cat([linear(x, part.to(x.dtype), None) for part in parts], dim=-1)  # [..., O]

@@ -23,6 +23,7 @@ from gptcli.weights.load import load_weights
 from gptcli.weights.plan import LoadPlan
 
 if TYPE_CHECKING:
+    from gptcli.engine.graph import GraphSteps
     from gptcli.engine.model_steps import ModelSteps
     from gptcli.parallel.group import Group
 
@@ -47,7 +48,7 @@ class ReadyModel:
     notes: tuple[str, ...]
     weight_bytes: int
     bytes_per_step: int
-    engine: Switch | ModelSteps | None = None
+    engine: Switch | GraphSteps | ModelSteps | None = None
     group: Group | None = None
 
 
@@ -90,12 +91,9 @@ def make_ready(
     if place.type == "cuda":
         torch.cuda.synchronize(place)
     n_bytes = [_bytes(model)]
-    engine: Switch | ModelSteps | None = None
     if group is not None:
         n_bytes = group.of_all(n_bytes[0])
-        engine = _share(model, group)
-    elif place.type == "cpu":
-        engine = Switch(model)
+    engine = _engine(model) if group is None else _share(model, group)
     return ReadyModel(
         model=model,
         config=model.config,
@@ -133,6 +131,16 @@ def _part(
     from gptcli.parallel.ready import ready_part
 
     return ready_part(source, group, dtype=DTYPES[dtype], seed=seed, cache_tokens=cache_tokens)
+
+
+def _engine(model: GPTModel) -> Switch | GraphSteps:
+    """What decodes faster than the model alone."""
+    device = model.tok_emb.weight.device
+    if device.type == "cpu":
+        return Switch(model)
+    from gptcli.engine.graph import CudaGraphs, GraphSteps
+
+    return GraphSteps(model, CudaGraphs(device))
 
 
 def _share(model: GPTModel, group: Group) -> ModelSteps:

@@ -7,9 +7,9 @@ from torch import Tensor
 def causal_mask(T: int, S: int, device: torch.device) -> Tensor | None:
     """[T, S], true where the last T of S positions may look: at themselves and at what stands before.
 
-    None for a single new token, which may look everywhere, and for all tokens there are, whose mask SDPA makes
-    itself, sooner. (Its `is_causal` lines up the first query with the first key: wrong for T new tokens behind
-    a longer cache.)
+    None for a single new token, which may look everywhere, and for all tokens there are, whose mask SDPA
+    makes itself, sooner. (Its `is_causal` lines up the first query with the first key: wrong for T new tokens
+    behind a longer cache.)
     """
     if T in (1, S):
         return None

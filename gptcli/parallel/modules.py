@@ -4,12 +4,11 @@ Column-parallel layers have some of the outputs and tell nobody; row-parallel on
 layer left behind, and add up. Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
 """
 
-import math
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcli.decode.summary import restore, summarise
 from gptcli.model.moe import MixtureOfExperts
 from gptcli.parallel.group import Group
 from gptcli.quantize import Int8Linear
@@ -62,23 +61,9 @@ class VocabParallelHead(nn.Module):
         return torch.cat([part[..., : len(span)] for part, span in zip(parts, self._spans, strict=True)], -1)
 
     def greedy(self, x: Tensor) -> Tensor:  # [..., C]
-        """What greedy decoding asks of them, [..., C] → float32 [..., V], from seven numbers of each process.
-
-        The two largest and the least of every process are exact, and so is the softmax of these: all others
-        stand at the logarithm of their mean exponential, which is none of the two and no near-tie with them.
-        """
-        logits = self.mine(x).float()  # [..., V of mine]
-        extremes = torch.cat([logits.topk(2).indices, logits.argmin(-1, keepdim=True)], dim=-1)  # [..., 3]
-        rest = logits.scatter(-1, extremes, -torch.inf).logsumexp(-1, keepdim=True)  # [..., 1]
-        is_broken = ~logits.isfinite().all(-1, keepdim=True)  # [..., 1]
-        told = [logits.gather(-1, extremes), extremes, rest.masked_fill(is_broken, torch.nan)]
-        everyones = torch.stack(self.group.gather(torch.cat(told, dim=-1).double()))  # [N, ..., 7]
-        n_rest = self.vocab_size - 3 * len(self._spans)
-        mean = everyones[..., 6].logsumexp(0) - math.log(max(n_rest, 1))  # [...]
-        whole = mean.float().unsqueeze(-1).repeat_interleave(self.vocab_size, dim=-1)  # [..., V]
-        for span, theirs in zip(self._spans, everyones, strict=True):
-            whole.scatter_(-1, theirs[..., 3:6].long() + span.start, theirs[..., :3].float())
-        return whole
+        """What greedy decoding asks of them, [..., C] → float32 [..., V] on the CPU, by summaries alone."""
+        summary = summarise(self.mine(x))  # [..., 7]
+        return restore([theirs.cpu() for theirs in self.group.gather(summary)], self._spans)  # [..., V]
 
 
 class ExpertParallelMixture(nn.Module):

@@ -1,0 +1,35 @@
+"""Logits in seven numbers: what greedy decoding asks of them, so that the rest need not travel.
+
+Of [V] logits the two largest and the least with their ids, and the rest as one sum of exponentials.
+Restored, the rest stand at the logarithm of their mean exponential: the largest, near-ties with it, numbers
+that are none and the log-probability of the largest are those of the logits themselves.
+"""
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+NUMBERS = 7  # three logits, their ids, and the logarithm of the sum of the others' exponentials
+
+
+def summarise(logits: Tensor) -> Tensor:  # [..., V]
+    """[..., V] with V of 3 or more → float64 [..., 7], which holds every id exactly."""
+    logits = logits.float()
+    ids = torch.cat([logits.topk(2).indices, logits.argmin(-1, keepdim=True)], dim=-1)  # [..., 3]
+    rest = logits.scatter(-1, ids, -torch.inf).logsumexp(-1, keepdim=True)  # [..., 1]
+    is_broken = ~logits.isfinite().all(-1, keepdim=True)  # [..., 1]
+    parts = [logits.gather(-1, ids), ids, rest.masked_fill(is_broken, torch.nan)]
+    return torch.cat(parts, dim=-1).double()  # [..., 7]
+
+
+def restore(summaries: Sequence[Tensor], spans: Sequence[range]) -> Tensor:  # [..., 7] each
+    """Summaries of neighbouring `spans` of a vocabulary → float32 [..., V], the same where it matters."""
+    vocab_size = spans[-1].stop
+    n_rest = max(1, vocab_size - 3 * len(spans))
+    mean = torch.stack([summary[..., 6] for summary in summaries]).logsumexp(0) - math.log(n_rest)  # [...]
+    logits = mean.float().unsqueeze(-1).repeat_interleave(vocab_size, dim=-1)  # [..., V]
+    for summary, span in zip(summaries, spans, strict=True):
+        logits.scatter_(-1, summary[..., 3:6].long() + span.start, summary[..., :3].float())
+    return logits
