@@ -5,7 +5,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.decode.completion import Completion, FinishReason
-from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import decode
 from gptcli.decode.request import prepare
 from gptcli.decode.sampling import Sampling
@@ -66,7 +65,7 @@ def generate(
     choose = Sampling(temperature, top_k, top_p).chooser(seed, 0)
     done = Completion(request, tokenizer)
     steps = decode(
-        model.model, request.prompt_ids, request.budget, choose, engine=model.engine, drafts=Drafts()
+        model.model, request.prompt_ids, request.budget, choose, engine=model.engine, drafts=model.drafts()
     )
     for step in steps:
         done.take(step)

@@ -7,8 +7,10 @@ from torch import Tensor, nn
 
 from gptcli.engine.onednn import linear
 from gptcli.model.gpt import GPTModel
+from gptcli.model.init import empty_model
 from gptcli.model.moe import MixtureOfExperts
 
+ROWS = 1024  # are made int8 at once
 WIDENED = 1 << 22  # weights that are turned into x's type at once
 FEW_TOKENS = 8  # for so many the operator that reads int8 is made; for more a matrix product is better
 
@@ -18,13 +20,16 @@ def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
 
     Source: Dettmers et al. 2022, "LLM.int8()", section 2.1 (absmax, row by row).
     """
-    weight = weight.float()
-    scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127  # [O]
-    return (weight / scale[:, None]).round().to(torch.int8).contiguous(), scale
+    rows, scale = torch.empty(weight.shape, dtype=torch.int8, device=weight.device), []
+    for first in range(0, len(weight), ROWS):  # by parts, so that it takes little memory
+        part = weight[first : first + ROWS].float()  # [up to ROWS, I]
+        scale.append(part.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127)
+        rows[first : first + ROWS] = (part / scale[-1][:, None]).round_()
+    return rows, torch.cat(scale)
 
 
 def product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # [n, I]
-    """[n, I] → [n, O] by int8 rows [O, I] with scales [O], in PyTorch's own operator, which reads int8."""
+    """[n, I] → [n, O] by int8 rows [O, I] with scales [O], in PyTorch's operator, which reads int8."""
     y: Tensor = torch.ops.aten._weight_int8pack_mm(x, weight, scale.to(x.dtype))
     return y
 
@@ -84,3 +89,11 @@ def quantize_int8(model: GPTModel) -> GPTModel:
             if isinstance(child, nn.Linear) and not is_router:
                 setattr(module, name, Int8Linear(child))
     return model
+
+
+def int8_copy(model: GPTModel) -> GPTModel:
+    """A model of its own with every linear in int8 and all else shared with `model`, which stays as it is."""
+    copy = empty_model(model.config)
+    copy.load_state_dict(model.state_dict(), assign=True)
+    copy.tie_head()
+    return quantize_int8(copy)

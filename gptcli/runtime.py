@@ -5,12 +5,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import torch
 
 from gptcli.config import ModelConfig
 from gptcli.cost import count_parameters, kv_bytes_per_token
+from gptcli.decode.draft import Drafts
 from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
 from gptcli.errors import DeviceError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from gptcli.engine.model_steps import ModelSteps
     from gptcli.parallel.group import Group
 
+Speculation = Literal["auto", "lookup", "self", "off"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
 _FILE_DTYPES = {"BF16": "bfloat16", "F16": "float16"}
 
@@ -50,6 +52,14 @@ class ReadyModel:
     bytes_per_step: int
     engine: Switch | GraphSteps | ModelSteps | None = None
     group: Group | None = None
+
+    def drafts(self, how: Speculation = "auto", most: int | None = None) -> Drafts | None:
+        """Guesses for one request, at most so many at once; None for none."""
+        if how == "off":
+            return None
+        drafter = self.engine if isinstance(self.engine, Switch) and how != "lookup" else None
+        # Several processes must check the same guesses, and each would measure something else.
+        return Drafts(most, measures=self.group is None, lookup=how != "self", drafter=drafter)
 
 
 def make_ready(

@@ -19,7 +19,7 @@ from gptcli.engine.cpu import MAX_TOKENS, CpuEngine, unsupported
 from gptcli.engine.kernels import ACTIVATION_CODES
 from gptcli.engine.switch import Switch
 from gptcli.model.cache import KVCache
-from gptcli.quantize import Int8Linear, quantize_int8
+from gptcli.quantize import Int8Linear, int8_copy, quantize_int8
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from tests.models import lively_model, save_huggingface, tiny_config
@@ -152,11 +152,21 @@ class TestInt8:
         assert len(list(decode_greedy(model, [1], 5))) == 5
 
 
+def ids_of(steps) -> list[int]:
+    return [step.token_id for step in steps]
+
+
 def ready_switch(model) -> Switch:
     switch = Switch(model)
     switch.prepare(wait=True)
     assert switch.why_not is None
     return switch
+
+
+def proposed(drafts: Drafts, ids: list[int], most: int) -> list[int]:
+    cache = KVCache(config(), 1, CONTEXT)
+    cache.length = len(ids) - 1
+    return drafts.propose(ids, most, cache, 1000)
 
 
 class ScriptedDrafts(Drafts):
@@ -166,7 +176,7 @@ class ScriptedDrafts(Drafts):
         super().__init__()
         self._whole, self._wrong_every, self.n_proposed = whole, wrong_every, 0
 
-    def propose(self, ids, most):
+    def propose(self, ids, most, _cache, _tokens_left):
         guesses = self._whole[len(ids) : len(ids) + most]
         for i in range(len(guesses)):
             self.n_proposed += 1
@@ -244,6 +254,115 @@ class TestSpeculation:
             assert cli(*base, *options, "--draft-tokens", 2, "--threads", 1).out == plain
 
 
+class TestOwnGuesses:
+    """The int8 copy guesses, float32 decides."""
+
+    def test_never_show_in_the_ids_of_hundreds_of_prompts(self, tmp_path):
+        draw = random.Random(1)
+        right = checked = 0
+        for model in (
+            lively_model(config()),
+            by_columns(lively_model(config(tie_embeddings=True)), tmp_path),
+        ):
+            switch = ready_switch(model)
+            switch.prepare_guesses(wait=True)
+            for _ in range(100):
+                prompt = [draw.randrange(VOCABULARY) for _ in range(draw.randrange(1, CONTEXT + 6))]
+                n = draw.choice((1, 2, 7, 30, 80))
+                plain = ids_of(decode_greedy(model, prompt, n))
+                drafts = Counting(lookup=False, drafter=switch)
+                assert ids_of(decode_greedy(model, prompt, n, engine=switch, drafts=drafts)) == plain
+                both = Drafts(drafter=switch)
+                assert ids_of(decode_greedy(model, prompt, n, engine=switch, drafts=both)) == plain
+                right, checked = right + drafts.n_right, checked + drafts.n_checked
+        assert checked > 1500
+        assert 0.8 < right / checked < 1
+
+    def test_leave_the_cache_and_the_model_as_they_were(self):
+        model = lively_model(config())
+        before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
+        switch = ready_switch(model)
+        switch.prepare_guesses(wait=True)
+        cache = KVCache.of(model, 1, CONTEXT)
+        with torch.inference_mode():
+            model(torch.tensor([[1, 2, 3]]), cache)
+            held = cache.data[..., :3, :].clone()
+            assert len(switch.guess(4, cache, 5)) == 5
+        assert cache.length == 3
+        assert cache.data[..., :3, :].equal(held)
+        assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
+        copy = int8_copy(model)
+        assert copy.tok_emb.weight is model.tok_emb.weight or copy.tok_emb.weight.equal(model.tok_emb.weight)
+        assert copy.tok_emb.weight.data_ptr() == model.tok_emb.weight.data_ptr()
+
+    def test_are_asked_for_where_they_cost_less_than_they_save(self):
+        class Free:
+            asked = 0
+
+            def can_guess(self, _tokens_left):
+                return True
+
+            def guess(self, _token, _cache, n):
+                self.asked += 1
+                return [0] * n
+
+        for cost, rate, expected in ((0.3, 0.99, 1), (0.9, 0.99, 0), (0.3, 0.1, 0)):
+            drafter = Free()
+            drafts = Drafts(drafter=drafter)
+            drafts._drafter_rate = rate
+            drafts._seconds = {0: cost, 1: 1.0, 2: 1.2, 4: 1.5, 8: 3.0}
+            assert bool(proposed(drafts, [1, 2, 3, 4], 7)) == expected
+            assert drafter.asked == expected
+            drafts = Drafts(drafter=drafter)
+            drafts._rate = 0.99  # guesses from the text cost nothing, and go first
+            assert proposed(drafts, [1, 2, 1, 2, 1], 3) == [2, 1, 2]
+
+    def test_are_prepared_for_long_texts_alone_and_for_float32(self, monkeypatch):
+        model = lively_model(config())
+        n_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        monkeypatch.setattr(switch_module, "COPIED_BYTES_PER_SECOND", n_bytes)  # takes a second
+        switch = ready_switch(model)
+        switch._step_seconds = 0.1  # so saves 0.01 s a token
+        assert not switch.can_guess(99)
+        assert switch._guesser_thread is None
+        switch.can_guess(101)
+        switch.prepare_guesses(wait=True)
+        assert switch.can_guess(1)
+        assert switch.describe().endswith(", int8 guesses")
+        for other in (quantize_int8(lively_model(config())), lively_model(config()).bfloat16()):
+            switch = ready_switch(other)
+            switch._step_seconds = 1e9
+            assert not switch.can_guess(100)
+            assert switch._guesser_thread is None
+
+    def test_the_command_prints_the_same_text_and_says_where_it_cannot(self, cli):
+        base = ("generate", "Once upon a time", "-n", 60)
+        plain = cli(*base, "-q", "--speculate", "off").out
+        result = cli(*base, "--speculate", "self", "--stats")
+        assert (result.status, result.out) == (0, plain)
+        assert ", int8 guesses" in result.err
+        for options, why in (
+            (("--quantize", "int8"), "for float32 weights"),
+            (("--dtype", "bfloat16"), "for float32 weights"),
+            (("-p", "gpt-124m-moe", "--set", "n_layers=1", "--set", "emb_dim=24"), "has no kernel"),
+        ):
+            result = cli(*base, "-q", "--speculate", "self", *options)
+            assert result.status == 2
+            assert why in result.err
+
+
+class Counting(Drafts):
+    """Counts the drafter's guesses and those that were right."""
+
+    n_checked = n_right = 0
+
+    def saw(self, tokens):
+        checked = min(len(self._drafted), len(tokens))
+        self.n_checked += checked
+        self.n_right += sum(a == b for a, b in zip(self._drafted, tokens, strict=False))
+        super().saw(tokens)
+
+
 class TestGuesses:
     def test_are_what_followed_before_on_through_a_loop(self):
         assert Lookup().propose([1, 2, 3], 4) == []
@@ -262,23 +381,30 @@ class TestGuesses:
         drafts, ids = Drafts(), [1, 2, 1, 2, 1, 2]
         checked = []
         for _ in range(40):
-            checked.append(len(drafts.propose(ids, 7)))
+            checked.append(len(proposed(drafts, ids, 7)))
             drafts.saw([50])  # never what followed before
         assert checked[0] > 0
         assert checked[30:] == [0] * 10
         for _ in range(40):
-            checked.append(len(drafts.propose(ids, 7)))
+            checked.append(len(proposed(drafts, ids, 7)))
             drafts.saw([1])
         assert checked[-1] == 7
+
+    def test_learn_what_steps_cost_while_decoding(self):
+        model = lively_model(config())
+        drafts = Drafts()
+        list(decode_greedy(model, [1, 2, 1, 2, 1, 2], 50, engine=ready_switch(model), drafts=drafts))
+        assert drafts._seconds[1] > 0
+        assert not Drafts(measures=False)._seconds
 
     def test_are_as_many_as_pay_by_the_measured_costs(self):
         drafts = Drafts()
         drafts._rate = 0.9
         drafts._seconds = {1: 1.0, **{n: 5.0 * n for n in range(2, 9)}}
-        assert drafts.propose([1, 2, 1, 2, 1], 7) == []
+        assert proposed(drafts, [1, 2, 1, 2, 1], 7) == []
         drafts._seconds = dict.fromkeys(range(1, 9), 1.0)
-        assert len(drafts.propose([1, 2, 1, 2, 1], 7)) == 7
-        assert len(Drafts(most=1).propose([1, 2, 1, 2, 1], 7)) == 1
+        assert len(proposed(drafts, [1, 2, 1, 2, 1], 7)) == 7
+        assert len(proposed(Drafts(most=1), [1, 2, 1, 2, 1], 7)) == 1
 
 
 class TestSwitch:

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 from gptcli.cli.render import Notes
 from gptcli.decode.request import Request, prepare
+from gptcli.errors import UsageError
 from gptcli.presets import ResolvedConfig
 from gptcli.tokenizer import Tokenizer
 from gptcli.weights.plan import LoadPlan
@@ -16,7 +17,7 @@ from gptcli.weights.plan import LoadPlan
 if TYPE_CHECKING:  # these import torch, which a wrong prompt need not wait for
     from gptcli.decode.sampling import Sampling
     from gptcli.parallel.group import Group
-    from gptcli.runtime import ReadyModel
+    from gptcli.runtime import ReadyModel, Speculation
 
 
 @dataclass(frozen=True)
@@ -39,7 +40,7 @@ class Decoding:
     top_p: float | None
     num_samples: int
     logprobs: bool
-    speculate: bool
+    speculate: Speculation
     draft_tokens: int | None
     quantize: bool
     threads: int | None
@@ -89,4 +90,19 @@ class Decoding:
         )
         for note in ready.notes:
             notes.note(note)
+        if self.speculate == "self":
+            _prepare_guesses(ready)
         return ready
+
+
+def _prepare_guesses(ready: ReadyModel) -> None:
+    """Have the int8 copy made at once; raises `UsageError` where none would be any cheaper."""
+    from gptcli.engine.switch import Switch
+
+    if not isinstance(ready.engine, Switch) or not ready.engine.takes_guesses:
+        raise UsageError(
+            "--speculate self: an int8 copy guesses for float32 weights, in one process on a CPU"
+        )
+    ready.engine.prepare_guesses(wait=True)
+    if not ready.engine.can_guess(0):
+        raise UsageError(f"--speculate self: this model has no kernels ({ready.engine.describe()})")

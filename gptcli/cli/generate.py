@@ -74,10 +74,10 @@ def generate(
         ),
     ] = False,
     speculate: Annotated[
-        Literal["auto", "lookup", "off"],
+        Literal["auto", "lookup", "self", "off"],
         typer.Option(
-            help="Guess from text that repeats, and check several guesses at once: the same text, sooner."
-            " auto does where it pays.",
+            help="Guess, and check several guesses at once: the same text, sooner. lookup takes text that"
+            " repeats, self an int8 copy of the model; auto both where they pay.",
             rich_help_panel=DECODING,
         ),
     ] = "auto",
@@ -249,7 +249,7 @@ def generate(
         top_p=top_p,
         num_samples=num_samples,
         logprobs=logprobs,
-        speculate=speculate != "off",
+        speculate=speculate,
         draft_tokens=draft_tokens,
         quantize=quantize is not None,
         threads=threads,

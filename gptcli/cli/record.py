@@ -7,7 +7,6 @@ from typing import Any
 from gptcli.cli.decoding import Decoding
 from gptcli.cost import count_parameters
 from gptcli.decode.completion import Completion
-from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import Choose, decode
 from gptcli.decode.request import Request
 from gptcli.runtime import ReadyModel
@@ -33,16 +32,10 @@ class Generation:
             use_cache=self.decoding.use_cache,
             logprobs=self.decoding.logprobs,
             engine=self.ready.engine,
-            drafts=self._drafts(),
+            drafts=self.ready.drafts(self.decoding.speculate, self.decoding.draft_tokens),
         )
         self.completions.append(Completion(self.request, self.decoding.tokenizer))
         return self.completions[-1].stream(steps)
-
-    def _drafts(self) -> Drafts | None:
-        if not self.decoding.speculate:
-            return None
-        # Several processes must check the same guesses, and each would measure something else.
-        return Drafts(self.decoding.draft_tokens, measures=self.ready.group is None)
 
     def note(self) -> str | None:
         """What the text does not show."""

@@ -101,7 +101,8 @@ def decode(
         guesses: list[int] = []
         if engine is not None and cache is not None and drafts is not None and is_greedy:
             room = min(engine.max_tokens, cache.capacity - cache.length) - (len(ids) - cache.length)
-            guesses = drafts.propose(ids, min(room, end - len(ids) - 1))
+            tokens_left = end - len(ids)
+            guesses = drafts.propose(ids, min(room, tokens_left - 1), cache, tokens_left)
         start = len(ids)
         rows = None  # [1 + guesses, V]
         if engine is not None and cache is not None:

@@ -39,7 +39,7 @@ class CpuEngine:
         if (reason := unsupported(model)) is not None:
             raise ValueError(reason)
         self._model = model
-        self._n = min(n_threads, numba.get_num_threads())
+        self.n_threads = min(n_threads, numba.get_num_threads())
         self._blocks = [_block_of(block) for block in model.trf_blocks]
         self._final_norm = _norm(model.final_norm)
         self._head = _linear(model.out_head)
@@ -48,9 +48,12 @@ class CpuEngine:
         self._norm = (config.norm_eps, int(config.norm_unbiased))
         C, F, V = config.emb_dim, config.ffn_dim, config.vocab_size
         assert F is not None
-        room = MAX_TOKENS * max(3 * C, F, V // self._n + 1)
+        room = MAX_TOKENS * max(3 * C, F, V // self.n_threads + 1)
         f32 = np.float32
-        self._rooms = (np.empty((self._n, room), f32), np.empty((self._n, config.context_length), f32))
+        self._rooms = (
+            np.empty((self.n_threads, room), f32),
+            np.empty((self.n_threads, config.context_length), f32),
+        )
         self._logits = np.empty((MAX_TOKENS, V), f32)
         self._buffers = [np.empty((MAX_TOKENS, width), f32) for width in (C, C, 3 * C, F)]
 
@@ -61,7 +64,7 @@ class CpuEngine:
 
     def describe(self) -> str:
         """The kernels, their number of threads and what runs them."""
-        return f"Numba kernels, {self._n} threads by {numba.threading_layer()}"
+        return f"Numba kernels, {self.n_threads} threads by {numba.threading_layer()}"
 
     def warm_up(self) -> None:
         """Compile the kernels, or load them, and run each once.
@@ -73,9 +76,9 @@ class CpuEngine:
         normed, mixed, fused, _, room, scores = self._room_for(1)
         norm1, _, qkv, project, _, _ = self._blocks[0]
         kernels.normalize(normed, *norm1, *self._norm, mixed)
-        kernels.attend(fused, _stored(cache)[0], 0, mixed, scores, self._n)
+        kernels.attend(fused, _stored(cache)[0], 0, mixed, scores, self.n_threads)
         for linear, out in ((qkv, fused), (project, mixed)):
-            kernels.run_linear(normed, linear, out, room, self._n)
+            kernels.run_linear(normed, linear, out, room, self.n_threads)
         with torch.inference_mode():
             self.logits([0], cache)
 
@@ -102,7 +105,7 @@ class CpuEngine:
     ) -> None:
         W, margin = self._head.weights[0], 2 * NEAR_TIE
         kernels.quick_head(
-            x, self._final_norm, small, radius, W, margin, logits, buffers, self._n, *self._norm
+            x, self._final_norm, small, radius, W, margin, logits, buffers, self.n_threads, *self._norm
         )
 
     def logits(self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False) -> Tensor:
@@ -111,18 +114,20 @@ class CpuEngine:
         They are valid until the next call.
         With `largest_only` those that cannot be the largest, nor near it, may be off by some hundredths.
         """
-        numba.set_num_threads(self._n)  # of this thread
+        numba.set_num_threads(self.n_threads)  # of this thread
         T, start = len(ids), cache.length
         x = self._embed(ids, start)
         buffers, stored = self._room_for(T), _stored(cache)
         for layer, weights in enumerate(self._blocks):
-            kernels.block(x, *weights, stored[layer], start, buffers, self._n, self._activation, *self._norm)
+            kernels.block(
+                x, *weights, stored[layer], start, buffers, self.n_threads, self._activation, *self._norm
+            )
         cache.advance(T)
         logits = self._logits[:T]
         if largest_only and self._quick_head is not None:
             self._run_quick_head(x, *self._quick_head, logits, buffers)
         else:
-            kernels.head(x, self._final_norm, self._head, logits, buffers, self._n, *self._norm)
+            kernels.head(x, self._final_norm, self._head, logits, buffers, self.n_threads, *self._norm)
         return torch.from_numpy(logits)
 
     def _embed(self, ids: Sequence[int], start: int) -> Array:
