@@ -5,6 +5,7 @@ tokens at once costs; how the rate falls with size and context, in float32 and i
 """
 
 import json
+import random
 import statistics
 import subprocess
 import sys
@@ -13,7 +14,7 @@ from collections.abc import Callable
 
 import torch
 
-from gptcli.decode.greedy import next_logits
+from gptcli.decode.greedy import decode_greedy, next_logits
 from gptcli.model.cache import KVCache
 from gptcli.presets import resolve_options
 from gptcli.runtime import ReadyModel, make_ready, read_bandwidth
@@ -48,16 +49,41 @@ def step_seconds(ready: ReadyModel, context: int, n_tokens: int = 1, *, engine: 
     cache = KVCache(ready.config, 1, context + n_tokens)
     ids = torch.randint(ready.config.vocab_size, (context + n_tokens,)).tolist()
     with torch.inference_mode():
-        next_logits(ready.model, ids[:context], cache)
+        next_logits(ready.model, ids[:context], cache, greedy=True)
 
         def run() -> None:
             cache.truncate(context)
             if engine:
-                ready.engine.logits(ids[context:], cache, 1, largest_only=True)
+                ready.engine.logits(ids[context:], cache, 1, greedy=True, logprobs=False)
             else:
-                next_logits(ready.model, ids, cache)
+                next_logits(ready.model, ids, cache, greedy=True)
 
         return median_seconds(run)
+
+
+def own_guesses(ready: ReadyModel) -> dict[str, float]:
+    """Plain decoding, and with guesses of the int8 copy, in turns; what making the copy takes."""
+    start = time.perf_counter()
+    ready.engine.prepare_guesses(wait=True)
+    copy_seconds = time.perf_counter() - start
+    assert ready.engine.can_guess(0)
+    draw = random.Random(0)
+    prompt = [draw.randrange(ready.config.vocab_size) for _ in range(16)]
+    found: dict[str, list[float]] = {"off": [], "self": []}
+    texts = set()
+    for number in range(6):
+        for how, rates in found.items():
+            steps = decode_greedy(ready.model, prompt, 100, engine=ready.engine, drafts=ready.drafts(how))
+            ids, came = [], []
+            for step in steps:
+                ids.append(step.token_id)
+                came.append(time.perf_counter())
+            texts.add(tuple(ids))
+            if number:
+                rates.append((len(came) - 1) / (came[-1] - came[0]))
+    assert len(texts) == 1
+    plain, guessed = (statistics.median(rates) for rates in found.values())
+    return {"copy_seconds": copy_seconds, "plain": plain, "own_guesses": guessed, "ratio": guessed / plain}
 
 
 def main(presets: list[str]) -> None:
@@ -85,6 +111,12 @@ def main(presets: list[str]) -> None:
                 found[name] |= {"cost_of_tokens": costs, "pytorch_step_seconds": plain}
                 told = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
                 print(f"{'':20} several at once, in steps of one: {told}; PyTorch {1 / plain:.1f} tokens/s")
+            if not quantize:
+                found[f"{preset} own guesses"] = own = own_guesses(ready)
+                print(
+                    f"{'':20} with guesses of its int8 copy, made in {own['copy_seconds']:.2f} s:"
+                    f" {own['own_guesses']:.1f} tokens/s to {own['plain']:.1f}, {own['ratio']:.2f}"
+                )
             del ready
     print(json.dumps(found))
 
