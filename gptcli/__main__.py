@@ -1,8 +1,13 @@
 """`gptcli`, and `python -m gptcli`."""
 
+import gc
+
 from gptcli import interrupts
 
 interrupts.end_at_once()  # before anything that takes time
+# Imports make hundreds of thousands of objects that stay, and each collection would look at all of them: 0.25
+# s of a start with torch. `Decoding.load` turns it on again.
+gc.disable()
 
 from gptcli.cli.app import main  # noqa: E402
 

@@ -93,11 +93,11 @@ def make_ready(
         )
     if place.type == "cpu" and chosen == "float16":
         _by_rows(model)
-    if place.type == "cpu":
-        use_onednn(model)
     if quantize:
         quantize_int8(model)
         chosen = f"int8 with {chosen}"
+    if place.type == "cpu":
+        use_onednn(model)
     if place.type == "cuda":
         torch.cuda.synchronize(place)
     n_bytes = [_bytes(model)]

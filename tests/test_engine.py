@@ -540,6 +540,38 @@ class TestOneDnn:
             assert not onednn.is_there()
         onednn.is_there.cache_clear()
 
+    @pytest.mark.parametrize("has_products", [True, False])
+    def test_widens_float16_where_the_processor_has_no_products_of_it(self, monkeypatch, has_products):
+        monkeypatch.setattr(onednn, "multiplies_half", lambda: has_products)
+        torch.manual_seed(0)
+        weight, bias = torch.randn(10, 24).half(), torch.randn(10).half()
+        with torch.inference_mode():
+            for n in (1, onednn.WIDENING_TOKENS, 100):
+                x = torch.randn(n, 24).half()
+                y = onednn.linear(x, weight, bias)
+                exact = torch.nn.functional.linear(x.double(), weight.double(), bias.double())
+                assert y.dtype == torch.float16
+                assert (y - exact).abs().max() < 2e-2
+                if n > 1 and not has_products:  # then it is as exact as the type allows
+                    assert (y - exact).abs().max() <= exact.abs().max() * 2**-11 * 1.01
+
+    @pytest.mark.parametrize("bias", [True, False])
+    def test_projects_query_key_and_value_at_once_where_they_lie_side_by_side(self, tmp_path, bias):
+        plain = by_columns(lively_model(config()), tmp_path / "plain")
+        fused = by_columns(lively_model(config()), tmp_path / "fused")
+        for model in (plain, fused):
+            for block in model.trf_blocks if not bias else ():
+                for linear in (block.att.W_query, block.att.W_key, block.att.W_value):
+                    linear.bias = None
+        onednn.use_onednn(fused)
+        ids = torch.randint(0, VOCABULARY, (2, 20))
+        with torch.inference_mode():
+            assert (fused(ids) - plain(ids)).abs().max() < 1e-5
+        assert all(isinstance(b.att.project, onednn.OneDnnProjection) for b in fused.trf_blocks)
+        apart = lively_model(config())  # matrices of their own
+        onednn.use_onednn(apart)
+        assert not any(isinstance(block.att.project, onednn.OneDnnProjection) for block in apart.trf_blocks)
+
     def test_takes_the_models_own_parameters(self):
         model = lively_model(config(tie_embeddings=True))
         before = dict(model.named_parameters())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -88,6 +89,8 @@ class Decoding:
             quantize=self.quantize,
             group=self.group,
         )
+        gc.freeze()  # what is there by now stays, and need not be looked at
+        gc.enable()
         for note in ready.notes:
             notes.note(note)
         if self.speculate == "self":

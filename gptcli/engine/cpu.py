@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from gptcli.decode.rounding import NEAR_TIE
 from gptcli.engine import kernels
+from gptcli.engine.onednn import neighbours
 from gptcli.engine.quick_head import build_quick_head
 from gptcli.model.cache import KVCache
 from gptcli.model.feedforward import FeedForward
@@ -170,18 +171,9 @@ def _side_by_side(linears: Sequence[nn.Linear | Int8Linear]) -> Linear:
     if all(weight.is_contiguous() for weight in weights):
         scales = [_array(linear.scale) if isinstance(linear, Int8Linear) else _NONE for linear in linears]
         return Linear(tuple(map(_array, weights)), tuple(biases), tuple(scales))
-    return Linear((_array(_whole(weights)),), (np.concatenate(biases),), (_NONE,))
-
-
-def _whole(parts: Sequence[Tensor]) -> Tensor:
-    """Views of neighbouring columns [O, I] as one matrix, without a copy where they are such views."""
-    O, I = sum(part.shape[0] for part in parts), parts[0].shape[1]
-    ends = [part.storage_offset() + part.shape[0] for part in parts[:-1]]
-    starts = [part.storage_offset() for part in parts[1:]]
-    same = {part.untyped_storage().data_ptr() for part in parts}
-    if len(same) == 1 and ends == starts and all(part.stride() == (1, O) for part in parts):
-        return torch.as_strided(parts[0], (O, I), (1, O))
-    return torch.cat(list(parts))
+    whole = neighbours(weights)
+    whole = torch.cat(weights) if whole is None else whole
+    return Linear((_array(whole),), (np.concatenate(biases),), (_NONE,))
 
 
 def _array(tensor: Tensor) -> Array:

@@ -113,6 +113,7 @@ class GraphSteps:
         self._span = range(vocab_size)
         self._recorded: dict[_Key, Run] = {}
         self._ahead: _Ahead | None = None
+        self._clean: weakref.ref[KVCache] | None = None
         self.why_not: str | None = unsupported(model)
 
     def describe(self) -> str:
@@ -161,6 +162,10 @@ class GraphSteps:
             return None
         window = min(cache.capacity, -(-(cache.length + T) // WINDOW) * WINDOW)
         key = _Key(cache.data.data_ptr(), cache.capacity, T, window)
+        if self._clean is None or self._clean() is not cache:
+            # What is masked still takes part: 0 times the NaN that may lie in memory would be NaN.
+            cache.data[..., cache.length :, :].zero_()
+            self._clean = weakref.ref(cache)
         if key not in self._recorded and tokens_left >= WORTH_RECORDING:
             # Of another cache, which may be gone: recordings keep what they compute in.
             here = key.address, key.capacity

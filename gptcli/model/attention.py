@@ -26,9 +26,7 @@ class MultiHeadAttention(nn.Module):
         self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int
     ) -> Tensor:  # [B, T, C]
         """[B, T, C] → [B, T, C]; with a cache the new tokens also see its S - T tokens of this `layer`."""
-        q = self.split_heads(self.W_query(x))  # [B, H, T, D]
-        k = self.split_heads(self.W_key(x))  # [B, H, T, D]
-        v = self.split_heads(self.W_value(x))  # [B, H, T, D]
+        q, k, v = map(self.split_heads, self.project(x))  # [B, H, T, D] each
         if cache is not None:
             k, v = cache.append(layer, k, v)  # [B, H, S, D]
         dropout, is_causal = self.drop_rate if self.training else 0.0, mask is None and x.shape[1] > 1
@@ -36,6 +34,10 @@ class MultiHeadAttention(nn.Module):
         y = y.transpose(1, 2).flatten(2)  # [B, T, C]
         projected: Tensor = self.out_proj(y)  # [B, T, C]
         return projected
+
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, T, C]
+        """Query, key and value of every token, [B, T, C] → [B, T, C] each."""
+        return self.W_query(x), self.W_key(x), self.W_value(x)
 
     def split_heads(self, x: Tensor) -> Tensor:  # [B, T, C]
         """[B, T, C] → [B, H, T, D]."""

@@ -33,9 +33,7 @@ class KVCache:
         self.capacity = min(capacity, config.context_length)
         self.length = 0
         shape = (config.n_layers, 2, batch_size, n_heads or config.n_heads, self.capacity, config.head_dim)
-        # Zeros, which cost nothing until they are used: a position that a mask hides still takes part, and 0
-        # times the NaN that may lie in memory would be NaN.
-        self.data = torch.zeros(shape, dtype=dtype, device=device)  # [L, 2, B, H, capacity, D]
+        self.data = torch.empty(shape, dtype=dtype, device=device)  # [L, 2, B, H, capacity, D]
 
     @classmethod
     def of(cls, model: "GPTModel", batch_size: int, capacity: int) -> Self:

@@ -27,6 +27,7 @@ class RaggedCache(KVCache):
     ) -> None:
         """Room for `batch_size` rows of up to `capacity` tokens."""
         super().__init__(config, batch_size, capacity, n_heads=n_heads, dtype=dtype, device=device)
+        self.data.zero_()  # what is masked still takes part: 0 times the NaN in some memory would be NaN
         self.lengths: list[int] = []
         self._places = torch.empty(0)
 
