@@ -251,6 +251,21 @@ def test_dropout_works_in_training_alone():
     assert torch.equal(none(ids), none(ids))
 
 
+@pytest.mark.parametrize(
+    "kind", [{}, {"feed_forward": "swiglu"}, {"feed_forward": "moe", "n_experts": 4}, {"n_layers": 1}]
+)
+def test_the_last_tokens_hidden_state_needs_no_others_of_the_last_block(kind):
+    model = lively_model(tiny_config(**kind))
+    ids = torch.randint(0, 97, (2, 12))
+    with torch.inference_mode():
+        whole = model.hidden(ids)
+        assert (model.hidden(ids, last_only=True) - whole[:, -1:]).abs().max() < 1e-5
+        cache = KVCache.of(model, 2, 16)
+        for start, end in ((0, 5), (5, 11), (11, 12)):
+            part = model.hidden(ids[:, start:end], cache, last_only=True)
+            assert (part - whole[:, end - 1 : end]).abs().max() < 1e-5
+
+
 def test_attention_weights_drop_out_in_training():
     model = GPTModel(tiny_config(drop_rate=0.5)).train()
     attention, x = model.trf_blocks[0].att, torch.randn(1, 6, 24)

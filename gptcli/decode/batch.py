@@ -91,7 +91,7 @@ class Batch:
     def _slid(self, row: Row) -> Tensor:
         """What the head reads of a row that the cache does not hold, [1, C]."""
         ids = row.ids[-self.model.config.context_length :]
-        return self.model.hidden(torch.tensor([ids], device=self._device))[:, -1]
+        return self.model.hidden(torch.tensor([ids], device=self._device), last_only=True)[:, -1]
 
     def _choose(
         self, rows: Sequence[Row], hidden: Tensor

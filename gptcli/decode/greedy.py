@@ -155,10 +155,10 @@ def next_logits(model: GPTModel, ids: Sequence[int], cache: KVCache | None, *, g
     device = model.tok_emb.weight.device
     if cache is None or len(ids) > context:
         # Behind the context every position has moved, and with it every key and value: nothing cached holds.
-        hidden = model.hidden(torch.tensor([ids[-context:]], device=device))  # [1, T, C]
+        hidden = model.hidden(torch.tensor([ids[-context:]], device=device), last_only=True)  # [1, 1, C]
     else:
         new = torch.tensor([ids[cache.length :]], device=device)  # [1, T]
         for part in torch.split(new, PREFILL_TOKENS if device.type == "cpu" else context, dim=1):
-            hidden = model.hidden(part, cache)  # [1, up to PREFILL_TOKENS, C]
+            hidden = model.hidden(part, cache, last_only=True)  # [1, 1, C]
     logits: Tensor = (model.greedy_logits if greedy else model.out_head)(hidden[0, -1])  # [V]
     return logits

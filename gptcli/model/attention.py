@@ -23,13 +23,18 @@ class MultiHeadAttention(nn.Module):
         self.out_proj = nn.Linear(C, C)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int
+        self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, *, last_only: bool = False
     ) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]; with a cache the new tokens also see its S - T tokens of this `layer`."""
+        """[B, T, C] → [B, T, C]; with a cache the new tokens also see its S - T tokens of this `layer`.
+
+        With `last_only` what the last token sees, [B, 1, C].
+        """
         q, k, v = map(self.split_heads, self.project(x))  # [B, H, T, D] each
         if cache is not None:
             k, v = cache.append(layer, k, v)  # [B, H, S, D]
-        dropout, is_causal = self.drop_rate if self.training else 0.0, mask is None and x.shape[1] > 1
+        if last_only:
+            q, mask = q[:, :, -1:], None  # [B, H, 1, D]; it sees everything
+        dropout, is_causal = self.drop_rate if self.training else 0.0, mask is None and q.shape[2] > 1
         y = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)  # [B, H, T, D]
         y = y.transpose(1, 2).flatten(2)  # [B, T, C]
         projected: Tensor = self.out_proj(y)  # [B, T, C]

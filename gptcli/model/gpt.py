@@ -36,10 +36,11 @@ class TransformerBlock(nn.Module):
         self.drop_shortcut = nn.Dropout(config.drop_rate)
 
     def forward(
-        self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int
+        self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, *, last_only: bool = False
     ) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]."""
-        x = x + self.drop_shortcut(self.att(self.norm1(x), mask, cache, layer))  # [B, T, C]
+        """[B, T, C] → [B, T, C]; with `last_only` the last token's alone, [B, 1, C]."""
+        y = self.att(self.norm1(x), mask, cache, layer, last_only=last_only)  # [B, T or 1, C]
+        x = x[:, -y.shape[1] :] + self.drop_shortcut(y)  # [B, T or 1, C]
         x = x + self.drop_shortcut(self.ff(self.norm2(x)))  # [B, T, C]
         return x  # noqa: RET504 - two lines alike
 
@@ -80,8 +81,13 @@ class GPTModel(nn.Module):
         logits: Tensor = self.out_head(hidden)  # [..., V]
         return logits
 
-    def hidden(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:  # [B, T]
-        """What the head reads: the last block's output behind the final norm, [B, T] → [B, T, C]."""
+    def hidden(
+        self, idx: Tensor, cache: KVCache | None = None, *, last_only: bool = False
+    ) -> Tensor:  # [B, T]
+        """What the head reads: the last block's output behind the final norm, [B, T] → [B, T, C].
+
+        With `last_only` the last token's, [B, 1, C]: of the others the last block computes keys and values.
+        """
         T = idx.shape[1]
         start = cache.length if cache is not None else 0
         if start + T > self.config.context_length:
@@ -92,7 +98,10 @@ class GPTModel(nn.Module):
             positions, mask = cache.place(T)  # [T] or [B, T]; [T, S] or [B, 1, T, S]
         x = self.drop_emb(self.tok_emb(idx) + self.pos_emb(positions))  # [B, T, C]
         for layer, block in enumerate(self.trf_blocks):
-            x = block(x, mask, cache, layer)  # [B, T, C]
+            is_last = layer == len(self.trf_blocks) - 1
+            x = block(
+                x, mask, cache, layer, last_only=last_only and is_last
+            )  # [B, T, C]; in the end [B, 1, C]
         if cache is not None:
             cache.advance(T)
         normed: Tensor = self.final_norm(x)  # [B, T, C]
