@@ -12,10 +12,10 @@ import torch
 from gptcli.config import ModelConfig
 from gptcli.cost import count_parameters, kv_bytes_per_token
 from gptcli.decode.draft import Drafts
+from gptcli.device import find_device, free_bytes
 from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
-from gptcli.errors import DeviceError
-from gptcli.memory import available_bytes, require
+from gptcli.memory import require
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.presets import ResolvedConfig, preset_layer, resolve
@@ -57,7 +57,7 @@ class ReadyModel:
         """Guesses for one request, at most so many at once; None for none."""
         if how == "off":
             return None
-        drafter = self.engine if isinstance(self.engine, Switch) and how != "lookup" else None
+        drafter = self.engine.guesser if isinstance(self.engine, Switch) and how != "lookup" else None
         # Several processes must check the same guesses, and each would measure something else.
         return Drafts(most, measures=self.group is None, lookup=how != "self", drafter=drafter)
 
@@ -178,39 +178,6 @@ def _by_rows(model: GPTModel) -> None:
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = module.weight.data.contiguous()
-
-
-def read_bandwidth() -> float:
-    """Bytes a second that this machine reads from memory, by the fastest of a few sums; takes 0.1 s."""
-    numbers = torch.ones(64 << 20)  # 256 MiB, more than any cache
-    seconds = []
-    for _ in range(4):
-        start = time.perf_counter()
-        numbers.sum()
-        seconds.append(time.perf_counter() - start)
-    return numbers.nbytes / min(seconds)
-
-
-def find_device(name: str) -> torch.device:
-    """The torch device for `auto`, `cpu`, `cuda` or `cuda:N`; `cpu` never asks CUDA anything."""
-    if name == "cpu":
-        return torch.device("cpu")
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if name == "auto":
-        return torch.device("cuda:0" if count else "cpu")
-    if count == 0:
-        why = "finds no CUDA device" if torch.version.cuda else "is built without CUDA"
-        raise DeviceError(f"--device {name}: PyTorch {torch.__version__} {why}; use --device cpu")
-    index = int(name.partition(":")[2] or 0)
-    if index >= count:
-        there = "only cuda:0" if count == 1 else f"cuda:0 to cuda:{count - 1}"
-        raise DeviceError(f"--device {name}: there is {there}")
-    return torch.device("cuda", index)
-
-
-def free_bytes(device: torch.device) -> int:
-    """Bytes that may still be taken on a device."""
-    return available_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
 
 
 def choose_dtype(name: str, source: ResolvedConfig | LoadPlan, device: torch.device) -> tuple[str, list[str]]:

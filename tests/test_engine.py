@@ -13,6 +13,7 @@ import torch
 from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import decode_greedy
 from gptcli.decode.lookup import Lookup
+from gptcli.engine import guesser as guesser_module
 from gptcli.engine import onednn
 from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine, unsupported
@@ -265,14 +266,14 @@ class TestOwnGuesses:
             by_columns(lively_model(config(tie_embeddings=True)), tmp_path),
         ):
             switch = ready_switch(model)
-            switch.prepare_guesses(wait=True)
+            switch.guesser.prepare(wait=True)
             for _ in range(100):
                 prompt = [draw.randrange(VOCABULARY) for _ in range(draw.randrange(1, CONTEXT + 6))]
                 n = draw.choice((1, 2, 7, 30, 80))
                 plain = ids_of(decode_greedy(model, prompt, n))
-                drafts = Counting(lookup=False, drafter=switch)
+                drafts = Counting(lookup=False, drafter=switch.guesser)
                 assert ids_of(decode_greedy(model, prompt, n, engine=switch, drafts=drafts)) == plain
-                both = Drafts(drafter=switch)
+                both = Drafts(drafter=switch.guesser)
                 assert ids_of(decode_greedy(model, prompt, n, engine=switch, drafts=both)) == plain
                 right, checked = right + drafts.n_right, checked + drafts.n_checked
         assert checked > 1500
@@ -282,12 +283,12 @@ class TestOwnGuesses:
         model = lively_model(config())
         before = {name: tensor.clone() for name, tensor in model.state_dict().items()}
         switch = ready_switch(model)
-        switch.prepare_guesses(wait=True)
+        switch.guesser.prepare(wait=True)
         cache = KVCache.of(model, 1, CONTEXT)
         with torch.inference_mode():
             model(torch.tensor([[1, 2, 3]]), cache)
             held = cache.data[..., :3, :].clone()
-            assert len(switch.guess(4, cache, 5)) == 5
+            assert len(switch.guesser.guess(4, cache, 5)) == 5
         assert cache.length == 3
         assert cache.data[..., :3, :].equal(held)
         assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
@@ -320,20 +321,20 @@ class TestOwnGuesses:
     def test_are_prepared_for_long_texts_alone_and_for_float32(self, monkeypatch):
         model = lively_model(config())
         n_bytes = sum(parameter.nbytes for parameter in model.parameters())
-        monkeypatch.setattr(switch_module, "COPIED_BYTES_PER_SECOND", n_bytes)  # takes a second
+        monkeypatch.setattr(guesser_module, "COPIED_BYTES_PER_SECOND", n_bytes)  # takes a second
         switch = ready_switch(model)
         switch._step_seconds = 0.1  # so saves 0.01 s a token
-        assert not switch.can_guess(99)
-        assert switch._guesser_thread is None
-        switch.can_guess(101)
-        switch.prepare_guesses(wait=True)
-        assert switch.can_guess(1)
+        assert not switch.guesser.can_guess(99)
+        assert switch.guesser._thread is None
+        switch.guesser.can_guess(101)
+        switch.guesser.prepare(wait=True)
+        assert switch.guesser.can_guess(1)
         assert switch.describe().endswith(", int8 guesses")
         for other in (quantize_int8(lively_model(config())), lively_model(config()).bfloat16()):
             switch = ready_switch(other)
             switch._step_seconds = 1e9
-            assert not switch.can_guess(100)
-            assert switch._guesser_thread is None
+            assert not switch.guesser.can_guess(100)
+            assert switch.guesser._thread is None
 
     def test_the_command_prints_the_same_text_and_says_where_it_cannot(self, cli):
         base = ("generate", "Once upon a time", "-n", 60)

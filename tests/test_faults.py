@@ -134,7 +134,7 @@ def test_running_out_of_memory_in_the_midst_names_what_helps(cli, monkeypatch, t
     class OutOfMemoryError(RuntimeError):
         """As `torch.cuda.OutOfMemoryError` is called."""
 
-    def fail(*_: object) -> None:
+    def fail(*_: object, **_options: object) -> None:
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total ...")
 
     monkeypatch.setattr("gptcli.model.gpt.GPTModel.hidden", fail)

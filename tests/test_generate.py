@@ -320,7 +320,7 @@ class TestImpossible:
     def test_an_internal_error_is_one_line_and_debug_shows_where(self, cli, tiny_config_file, monkeypatch):
         from gptcli.model.gpt import GPTModel
 
-        def fail(*_: object) -> None:
+        def fail(*_: object, **_options: object) -> None:
             raise RuntimeError("secret\nlines")
 
         monkeypatch.setattr(GPTModel, "hidden", fail)

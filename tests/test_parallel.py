@@ -104,7 +104,7 @@ class TestParts:
 @pytest.mark.parametrize("n", [2, 3])
 def test_text_and_logits_are_those_of_one_process(n, checkpoints):
     run = torchrun(n, *checkpoints.values(), module="tests.parallel_worker")
-    out, err = run.communicate(timeout=120)
+    out, err = run.communicate(timeout=240)
     assert run.returncode == 0, err
     found = {line["path"]: line for line in map(json.loads, out.splitlines())}
     assert list(found) == list(MODELS)
@@ -173,7 +173,7 @@ class TestCommand:
     def test_prints_the_text_of_one_process_once_and_reads_stdin_once(self, cli, gpt2):
         alone = cli("generate", "-w", gpt2, "-n", 20, "-q", stdin=b"Hi there")
         run = torchrun(2, "generate", "-w", gpt2, "-n", 20, "-q", stdin=subprocess.PIPE)
-        out, err = run.communicate("Hi there", timeout=60)
+        out, err = run.communicate("Hi there", timeout=120)
         assert (run.returncode, out, ours(err)) == (0, alone.out, [])
 
     def test_writes_the_records_of_one_process_once(self, cli, gpt2, tmp_path):
@@ -182,7 +182,7 @@ class TestCommand:
         options = ("generate", "-i", source, "-w", gpt2, "-n", 12, "--batch-size", 2, "--logprobs")
         assert cli(*options, "-o", tmp_path / "one.jsonl").status == 0
         run = torchrun(2, *options, "-o", tmp_path / "two.jsonl")
-        _, err = run.communicate(timeout=60)
+        _, err = run.communicate(timeout=120)
         assert run.returncode == 0, err
         one, two = (
             [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
@@ -195,7 +195,7 @@ class TestCommand:
 
     def test_answers_once_where_nothing_is_to_be_shared(self, cli):
         run = torchrun(2, "params", "-p", "stories")
-        out, _ = run.communicate(timeout=60)
+        out, _ = run.communicate(timeout=120)
         assert (run.returncode, out) == (0, cli("params", "-p", "stories").out)
 
     def test_imports_nothing_of_this_without_torchrun(self, gpt2):
@@ -211,7 +211,7 @@ class TestCommand:
 class TestFaults:
     """Each ends all processes within seconds, with one line of ours and status 1."""
 
-    def end(self, run: subprocess.Popen[str], seconds: float = 30) -> str:
+    def end(self, run: subprocess.Popen[str], seconds: float = 90) -> str:
         _, err = run.communicate(timeout=seconds)
         assert run.returncode == 1
         said = ours(err)
@@ -221,7 +221,7 @@ class TestFaults:
 
     def test_more_processes_than_heads(self, gpt2):
         run = torchrun(6, "generate", "Hi", "-w", gpt2, "-q")
-        assert self.end(run, 60) == "error: 6 processes cannot share 5 heads: take 1 to 5"
+        assert self.end(run) == "error: 6 processes cannot share 5 heads: take 1 to 5"
 
     def test_a_file_that_is_not_there(self):
         said = self.end(torchrun(2, "generate", "Hi", "-w", "nowhere", "-q"))
@@ -282,6 +282,6 @@ class TestFaults:
         start = time.monotonic()
         os.kill(victim, signal.SIGKILL)
         said = self.end(run)
-        assert time.monotonic() - start < 10
+        assert time.monotonic() - start < 30
         assert "another process of this run ended" in said or "another of its processes was lost" in said
         assert all(json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines())

@@ -3,10 +3,12 @@
 import pytest
 import torch
 
-from gptcli import memory, runtime
+from gptcli import device as device_module
+from gptcli import memory
+from gptcli.device import find_device
 from gptcli.errors import DeviceError, ResourceError
 from gptcli.presets import resolve_options
-from gptcli.runtime import choose_dtype, find_device, make_ready
+from gptcli.runtime import choose_dtype, make_ready
 from gptcli.weights.plan import plan_load
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
 
@@ -66,7 +68,7 @@ class TestMemory:
 
     def test_a_mapped_file_needs_no_memory_and_a_cast_one_does(self, tmp_path, monkeypatch):
         plan = plan_load(save_huggingface(lively_model(tiny_config()), tmp_path), [])
-        monkeypatch.setattr(runtime, "available_bytes", lambda: 1000)
+        monkeypatch.setattr(device_module, "available_bytes", lambda: 1000)
         make_ready(plan, device="cpu", dtype="float32", seed=1, cache_tokens=0)
         with pytest.raises(ResourceError, match="not enough memory: bfloat16 weights"):
             make_ready(plan, device="cpu", dtype="bfloat16", seed=1, cache_tokens=0)

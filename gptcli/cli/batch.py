@@ -12,8 +12,9 @@ from gptcli.cost import kv_bytes_per_token
 from gptcli.decode.batch import Batch, Row
 from gptcli.decode.completion import Completion
 from gptcli.decode.greedy import Step
+from gptcli.device import free_bytes
 from gptcli.errors import NumericsError, UsageError
-from gptcli.runtime import ReadyModel, free_bytes
+from gptcli.runtime import ReadyModel
 
 # In batches: what is read at once and begun by length, the longest first; and what may be open, that is read
 # and not written. A kill loses the work on what is open, nothing else.

@@ -102,10 +102,10 @@ def _prepare_guesses(ready: ReadyModel) -> None:
     """Have the int8 copy made at once; raises `UsageError` where none would be any cheaper."""
     from gptcli.engine.switch import Switch
 
-    if not isinstance(ready.engine, Switch) or not ready.engine.takes_guesses:
+    if not isinstance(ready.engine, Switch) or not ready.engine.guesser.is_cheaper:
         raise UsageError(
             "--speculate self: an int8 copy guesses for float32 weights, in one process on a CPU"
         )
-    ready.engine.prepare_guesses(wait=True)
-    if not ready.engine.can_guess(0):
+    ready.engine.guesser.prepare(wait=True)
+    if not ready.engine.guesser.is_ready:
         raise UsageError(f"--speculate self: this model has no kernels ({ready.engine.describe()})")

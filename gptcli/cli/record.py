@@ -105,7 +105,7 @@ class Generation:
 
     def _share(self) -> str:
         """The part of what memory can give, measured here and now, that reading the weights took."""
-        from gptcli.runtime import read_bandwidth
+        from gptcli.device import read_bandwidth
 
         gigabytes = self.timings()["weight_gigabytes_per_second"]
         if gigabytes is None or self.ready.device.type != "cpu":

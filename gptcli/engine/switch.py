@@ -1,8 +1,4 @@
-"""When the engine takes over: prepared in a thread while PyTorch decodes, once it is measured to pay.
-
-And when an int8 copy of the model joins it, whose guesses it checks: later still, for that takes longer and
-saves less.
-"""
+"""When the engine takes over: prepared in a thread while PyTorch decodes, once it is measured to pay."""
 
 import sys
 import threading
@@ -13,11 +9,10 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
+from gptcli.engine.guesser import Guesser
 from gptcli.engine.model_steps import ModelSteps
-from gptcli.memory import available_bytes
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
-from gptcli.quantize import int8_copy
 
 if TYPE_CHECKING:
     from gptcli.engine.cpu import CpuEngine
@@ -27,8 +22,6 @@ if TYPE_CHECKING:
 # long, once on a machine; PyTorch decodes meanwhile.
 PREPARE_SECONDS = 0.6
 SAVED = 0.5
-# The same of the int8 copy, which is made from so many bytes a second: tests/benchmarks/engine.py prints it.
-COPIED_BYTES_PER_SECOND, SAVED_BY_GUESSES = 0.8e9, 0.2
 # The first steps are slower than the rest, so that many are not counted.
 WARM_UP = 2
 
@@ -38,14 +31,13 @@ class Switch:
 
     def __init__(self, model: GPTModel) -> None:
         self._model = model
-        self._engine: CpuEngine | None = None
-        self._one_at_a_time = threading.Lock()  # the engine's buffers are one, decoding may be many
+        self.engine: CpuEngine | None = None
+        self.one_at_a_time = threading.Lock()  # the engine's buffers are one, decoding may be many
         self._thread: threading.Thread | None = None
         self._threads = 0  # of PyTorch, to be given back after the preparation
         self._steps, self._step_seconds, self._last = 0, float("inf"), 0.0
         self._plain = ModelSteps(model, "PyTorch")  # where there is no kernel, it checks guesses
-        self._guesser: CpuEngine | None = None
-        self._guesser_thread: threading.Thread | None = None
+        self.guesser = Guesser(model, self)
         self.why_not: str | None = None
 
     @property
@@ -53,12 +45,17 @@ class Switch:
         """As many tokens at once; 0 as long as the engine is not ready."""
         if self.why_not is not None:
             return self._plain.max_tokens
-        return 0 if self._engine is None else self._engine.max_tokens
+        return 0 if self.engine is None else self.engine.max_tokens
+
+    @property
+    def step_seconds(self) -> float:
+        """What a step of the engine's takes, by those of PyTorch before it."""
+        return self._step_seconds * (1 - SAVED)
 
     def describe(self) -> str:
         """What decodes: the kernels with their threads, or PyTorch and why."""
-        if self._engine is not None:
-            return self._engine.describe() + (", int8 guesses" if self._guesser else "")
+        if self.engine is not None:
+            return self.engine.describe() + (", int8 guesses" if self.guesser.is_ready else "")
         return f"PyTorch ({self.why_not})" if self.why_not else "PyTorch"
 
     def logits(
@@ -73,11 +70,11 @@ class Switch:
             self._threads = 0
         if cache.length + len(ids) > cache.capacity:  # the window slides, which takes whole passes
             return None
-        if self._engine is not None:
-            if len(ids) > self._engine.max_tokens:
+        if self.engine is not None:
+            if len(ids) > self.engine.max_tokens:
                 return None
-            with self._one_at_a_time:
-                logits = self._engine.logits(ids, cache, largest_only=greedy and not logprobs)
+            with self.one_at_a_time:
+                logits = self.engine.logits(ids, cache, largest_only=greedy and not logprobs)
                 return logits.clone()
         if self.why_not is not None:
             return self._plain.logits(ids, cache, tokens_left, greedy=greedy, logprobs=logprobs)
@@ -100,51 +97,6 @@ class Switch:
         if wait:
             self._thread.join()
 
-    @property
-    def takes_guesses(self) -> bool:
-        """Whether an int8 copy is cheaper than what it copies: float32 weights."""
-        return self._model.out_head.weight.dtype == torch.float32
-
-    def can_guess(self, tokens_left: int) -> bool:
-        """Whether the int8 copy is there to guess; it is made where so many tokens are worth it."""
-        if self._guesser_thread is None and self._engine is not None and self.takes_guesses:
-            n_bytes = sum(parameter.nbytes for parameter in self._model.parameters())
-            saved = tokens_left * self._step_seconds * (1 - SAVED) * SAVED_BY_GUESSES
-            if saved > n_bytes / COPIED_BYTES_PER_SECOND and available_bytes() > n_bytes:
-                self.prepare_guesses()
-        return self._guesser is not None
-
-    def prepare_guesses(self, *, wait: bool = False) -> None:
-        """Begin to make the int8 copy, behind the engine; with `wait` it is there when this returns."""
-        self.prepare(wait=wait)
-        if self._guesser_thread is None:
-            self._guesser_thread = threading.Thread(target=self._prepare_guesses)
-            self._guesser_thread.start()
-        if wait:
-            self._guesser_thread.join()
-
-    def guess(self, token: int, cache: KVCache, n: int) -> list[int]:
-        """The n tokens behind `token`, which follows what the cache holds, by the int8 copy."""
-        assert self._guesser is not None
-        length, guesses = cache.length, list[int]()
-        with self._one_at_a_time:
-            for _ in range(n):
-                token = int(self._guesser.logits([token], cache)[0].numpy().argmax())
-                guesses.append(token)
-        cache.truncate(length)
-        return guesses
-
-    def _prepare_guesses(self) -> None:
-        try:
-            from gptcli.engine.cpu import CpuEngine
-
-            if self._engine is not None:
-                guesser = CpuEngine(int8_copy(self._model), self._engine.n_threads)
-                guesser.warm_up()
-                self._guesser = guesser
-        except Exception:  # too little memory, say: the text is the same without
-            return
-
     def _measure(self) -> None:
         now = time.perf_counter()
         if self._steps >= WARM_UP:
@@ -160,7 +112,7 @@ class Switch:
 
             engine = CpuEngine(self._model, n_threads)
             engine.warm_up()
-            self._engine = engine
+            self.engine = engine
             engine.build_quick_head()  # the engine decodes meanwhile
         except Exception as error:  # no Numba here, or none that works: PyTorch goes on
             self.why_not = f"{type(error).__name__}: {error}"

@@ -6,9 +6,9 @@ from datetime import timedelta
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
+from gptcli.device import find_device
 from gptcli.errors import DeviceError, UsageError
 from gptcli.parallel.group import Group
-from gptcli.runtime import find_device
 from gptcli.torchrun import Torchrun
 
 

@@ -6,13 +6,13 @@ import torch
 
 from gptcli import __version__
 from gptcli.cost import kv_bytes_per_token
+from gptcli.device import free_bytes
 from gptcli.engine.model_steps import ModelSteps
 from gptcli.memory import require
 from gptcli.parallel.group import Group
 from gptcli.parallel.load import load_part, random_part
 from gptcli.parallel.model import ParallelGPTModel
 from gptcli.presets import ResolvedConfig
-from gptcli.runtime import free_bytes
 from gptcli.shares import check_size, held_parameters
 from gptcli.weights.header import Checkpoint, TensorInfo
 from gptcli.weights.plan import LoadPlan

@@ -153,7 +153,8 @@ def train(
     if window > source.config.context_length:
         raise UsageError(f"--max-length {window}: the context length is {source.config.context_length}")
 
-    from gptcli.runtime import DTYPES, find_device
+    from gptcli.device import find_device
+    from gptcli.runtime import DTYPES
     from gptcli.train.run import Interrupted, Plan, Run
     from gptcli.train.settings import Settings, bfloat16_pays
 

@@ -15,9 +15,10 @@ from collections.abc import Callable
 import torch
 
 from gptcli.decode.greedy import decode_greedy, next_logits
+from gptcli.device import read_bandwidth
 from gptcli.model.cache import KVCache
 from gptcli.presets import resolve_options
-from gptcli.runtime import ReadyModel, make_ready, read_bandwidth
+from gptcli.runtime import ReadyModel, make_ready
 
 PREPARE = """
 import time
@@ -64,9 +65,9 @@ def step_seconds(ready: ReadyModel, context: int, n_tokens: int = 1, *, engine: 
 def own_guesses(ready: ReadyModel) -> dict[str, float]:
     """Plain decoding, and with guesses of the int8 copy, in turns; what making the copy takes."""
     start = time.perf_counter()
-    ready.engine.prepare_guesses(wait=True)
+    ready.engine.guesser.prepare(wait=True)
     copy_seconds = time.perf_counter() - start
-    assert ready.engine.can_guess(0)
+    assert ready.engine.guesser.is_ready
     draw = random.Random(0)
     prompt = [draw.randrange(ready.config.vocab_size) for _ in range(16)]
     found: dict[str, list[float]] = {"off": [], "self": []}

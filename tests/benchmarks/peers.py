@@ -24,7 +24,7 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from gptcli.runtime import read_bandwidth
+from gptcli.device import read_bandwidth
 
 THREADS = os.cpu_count() or 1
 CONTENDERS = {

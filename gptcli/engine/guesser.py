@@ -1,0 +1,79 @@
+"""An int8 copy of a model, whose guesses the engine checks: made in a thread, once a text is long enough."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import torch
+
+from gptcli.memory import available_bytes
+from gptcli.model.cache import KVCache
+from gptcli.model.gpt import GPTModel
+from gptcli.quantize import int8_copy
+
+if TYPE_CHECKING:
+    from gptcli.engine.cpu import CpuEngine
+    from gptcli.engine.switch import Switch
+
+# So many bytes of weights are copied in a second, and so much of a step is saved: tests/benchmarks/engine.py.
+COPIED_BYTES_PER_SECOND, SAVED = 0.8e9, 0.2
+
+
+class Guesser:
+    """What comes next by the int8 copy, as `decode.draft` asks; its switch's engine decides what does."""
+
+    def __init__(self, model: GPTModel, switch: Switch) -> None:
+        self._model, self._switch = model, switch
+        self._copy: CpuEngine | None = None
+        self._thread: threading.Thread | None = None
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the copy is there."""
+        return self._copy is not None
+
+    @property
+    def is_cheaper(self) -> bool:
+        """Whether int8 is cheaper than what it copies: float32 weights."""
+        return self._model.out_head.weight.dtype == torch.float32
+
+    def can_guess(self, tokens_left: int) -> bool:
+        """Whether the copy is there; it is made where so many tokens are worth it and there is memory."""
+        if self._thread is None and self._switch.engine is not None and self.is_cheaper:
+            n_bytes = sum(parameter.nbytes for parameter in self._model.parameters())
+            saved = tokens_left * self._switch.step_seconds * SAVED
+            if saved > n_bytes / COPIED_BYTES_PER_SECOND and available_bytes() > n_bytes:
+                self.prepare()
+        return self.is_ready
+
+    def guess(self, token: int, cache: KVCache, n: int) -> list[int]:
+        """The n tokens behind `token`, which follows what the cache holds; the cache is left as it was."""
+        assert self._copy is not None
+        length, guesses = cache.length, list[int]()
+        with self._switch.one_at_a_time:
+            for _ in range(n):
+                token = int(self._copy.logits([token], cache)[0].numpy().argmax())
+                guesses.append(token)
+        cache.truncate(length)
+        return guesses
+
+    def prepare(self, *, wait: bool = False) -> None:
+        """Begin to make the copy, behind the engine; with `wait` it is there when this returns."""
+        self._switch.prepare(wait=wait)
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._prepare)
+            self._thread.start()
+        if wait:
+            self._thread.join()
+
+    def _prepare(self) -> None:
+        try:
+            from gptcli.engine.cpu import CpuEngine
+
+            if self._switch.engine is not None:
+                copy = CpuEngine(int8_copy(self._model), self._switch.engine.n_threads)
+                copy.warm_up()
+                self._copy = copy
+        except Exception:  # too little memory, say: the text is the same without
+            return
