@@ -164,18 +164,57 @@ class Contender:
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-def whole_processes(checkpoint: Path, rounds: int) -> dict[str, float]:
-    """Seconds of whole processes, the kernels compiled before: to import torch, and to generate."""
+# Each by itself, with no more imported than it needs, and gone as soon as it has the ids.
+ALONE = {
+    "transformers": """
+import torch
+from transformers import GPT2LMHeadModel
+model = GPT2LMHeadModel.from_pretrained(path, dtype=torch.float32).eval()
+idx = torch.tensor([prompt])
+model.generate(idx, attention_mask=torch.ones_like(idx), do_sample=False, min_new_tokens=n, max_new_tokens=n,
+    pad_token_id=50256)
+""",
+    "CTranslate2": """
+import ctranslate2
+generator = ctranslate2.Generator(path, intra_threads=threads, compute_type="default")
+generator.generate_batch([[str(token) for token in prompt]], end_token=[], max_length=n, min_length=n,
+    include_prompt_in_result=False, beam_size=1)
+""",
+    "llama.cpp": """
+import llama_cpp, numpy
+model = llama_cpp.Llama(path, n_ctx=1024, n_threads=threads, n_threads_batch=threads, verbose=False)
+model.eval(prompt)
+for _ in range(n - 1):
+    logits = numpy.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),))
+    model.eval([int(logits.argmax())])
+""",
+}
+
+
+def alone(name: str, path: Path, n: int) -> list[str]:
+    """The command that generates n tokens with a peer and does nothing else."""
+    given = f"path, prompt, n, threads = {str(path)!r}, [15496, 11, 314, 716], {n}, {THREADS}"
+    return [sys.executable, "-c", f"{given}\n{ALONE[name]}\nimport os; os._exit(0)"]
+
+
+def whole_processes(checkpoint: Path, folder: Path, rounds: int) -> dict[str, float]:
+    """Seconds of whole processes, kernels compiled before: to import torch, and to generate in float32."""
     generate = [sys.executable, "-m", "gptcli", "generate", "Hello, I am", "-q", "-w", str(checkpoint), "-n"]
+    paths = {
+        "transformers": checkpoint,
+        "CTranslate2": folder / "ct2-float32",
+        "llama.cpp": folder / "F32.gguf",
+    }
     commands = {
         "import torch": [sys.executable, "-c", "import torch, os; os._exit(0)"],
         **{f"gptcli, {n} tokens": [*generate, str(n)] for n in (6, 32, 128)},
+        **{f"{name}, {n} tokens": alone(name, paths[name], n) for name in ALONE for n in (6, 32, 128)},
     }
     seen: dict[str, list[float]] = {name: [] for name in commands}
     for number in range(rounds + 1):
         for name, command in commands.items():
             start = time.perf_counter()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
             if number:
                 seen[name].append(time.perf_counter() - start)
     return {name: statistics.median(values) for name, values in seen.items()}
@@ -255,7 +294,7 @@ def main() -> None:
         weight_gigabytes = (checkpoint / "model.safetensors").stat().st_size / 1e9
         found = [measure(contenders, n, options.new, options.rounds) for n in options.prompts]
         peaks = {name: contender.peak_bytes() for name, contender in contenders.items()}
-        seconds = whole_processes(checkpoint, options.rounds)
+        seconds = whole_processes(checkpoint, folder, options.rounds)
         for part in found:
             show(part, weight_gigabytes)
         print("\npeak memory, MB: " + ", ".join(f"{name} {peak / 1e6:.0f}" for name, peak in peaks.items()))
