@@ -297,6 +297,16 @@ class TestInterrupted:
         assert result.status == 130
         assert "note: 3 records are written; --resume goes on behind them" in result.err
 
+    def test_half_a_record_does_not_count(self, tmp_path):
+        target = tmp_path / "r.jsonl"
+        target.write_text('{"id": 1}\n{"id": 2}\n{"id')
+        file = RecordFile(target, resume=True, force=False)
+        assert file.count() == 2
+        file.close()
+        device = RecordFile(Path("/dev/null"), resume=False, force=False)
+        assert device.count() is None
+        device.close()
+
     def test_a_pipe_that_stays_open_gets_its_answers_at_once(self, tiny):
         command = [
             sys.executable,

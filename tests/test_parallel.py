@@ -193,6 +193,20 @@ class TestCommand:
             assert shared["logprobs"] == pytest.approx(alone["logprobs"], abs=2e-4)
             assert shared["device"]["processes"] == 2
 
+    def test_writes_its_file_in_the_first_process_alone(self, tmp_path):
+        for rank in range(2):
+            (tmp_path / str(rank)).mkdir()
+        code = (
+            "import os, sys; os.chdir(os.environ['RANK']); from gptcli.cli.app import main;"
+            " sys.argv = ['gptcli', 'generate', 'Once', '-n', '3', '-q', '-o', 'answer.txt']; main()"
+        )
+        (tmp_path / "elsewhere.py").write_text(code)
+        run = torchrun(2, module="elsewhere", cwd=tmp_path)
+        out, err = run.communicate(timeout=120)
+        assert (run.returncode, out) == (0, ""), err
+        assert (tmp_path / "0" / "answer.txt").read_text().startswith("Once")
+        assert list((tmp_path / "1").iterdir()) == []
+
     def test_answers_once_where_nothing_is_to_be_shared(self, cli):
         run = torchrun(2, "params", "-p", "stories")
         out, _ = run.communicate(timeout=120)

@@ -89,8 +89,9 @@ class Decoding:
             quantize=self.quantize,
             group=self.group,
         )
-        gc.freeze()  # what is there by now stays, and need not be looked at
-        gc.enable()
+        if not gc.isenabled():  # `__main__` has turned it off for the start
+            gc.freeze()  # what is there by now stays, and need not be looked at
+            gc.enable()
         for note in ready.notes:
             notes.note(note)
         if self.speculate == "self":

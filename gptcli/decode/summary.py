@@ -19,9 +19,8 @@ def summarise(logits: Tensor) -> Tensor:  # [..., V]
     logits = logits.float()
     ids = torch.cat([logits.topk(2).indices, logits.argmin(-1, keepdim=True)], dim=-1)  # [..., 3]
     rest = logits.scatter(-1, ids, -torch.inf).logsumexp(-1, keepdim=True)  # [..., 1]
-    is_broken = ~logits.isfinite().all(-1, keepdim=True)  # [..., 1]
-    parts = [logits.gather(-1, ids), ids, rest.masked_fill(is_broken, torch.nan)]
-    return torch.cat(parts, dim=-1).double()  # [..., 7]
+    # A NaN is among the two largest, or makes the sum NaN; so does an infinity, or it is the least.
+    return torch.cat([logits.gather(-1, ids), ids, rest], dim=-1).double()  # [..., 7]
 
 
 def restore(summaries: Sequence[Tensor], spans: Sequence[range]) -> Tensor:  # [..., 7] each
