@@ -20,8 +20,8 @@ from gptcli.errors import GptcliError, UsageError
 if TYPE_CHECKING:  # both import torch
     from gptcli.cli.batch import Done
     from gptcli.cli.decoding import Decoding
+    from gptcli.cli.shared_jobs import SharedJobs
     from gptcli.parallel.group import Group
-    from gptcli.parallel.jobs import SharedJobs
 
 READ_AHEAD = 1024
 
@@ -102,7 +102,7 @@ class _Many:
         opened.callback(own.close)
         self._jobs: ReadAhead[Job] | SharedJobs[Job] = own
         if group is not None:
-            from gptcli.parallel.jobs import SharedJobs
+            from gptcli.cli.shared_jobs import SharedJobs
 
             self._jobs = SharedJobs(own, group)
             self._first = self.n_records = group.from_first(self._first)

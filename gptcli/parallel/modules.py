@@ -41,7 +41,7 @@ class VocabParallelEmbedding(nn.Module):
         """[B, T] → [B, T, C]."""
         is_mine = (idx >= self.mine.start) & (idx < self.mine.stop)  # [B, T]
         rows = F.embedding((idx - self.mine.start).where(is_mine, 0), self.weight)  # [B, T, C]
-        return self.group.sum(rows * is_mine.unsqueeze(-1))  # [B, T, C]
+        return self.group.sum(rows.where(is_mine.unsqueeze(-1), 0))  # [B, T, C]
 
 
 class VocabParallelHead(nn.Module):
