@@ -22,8 +22,8 @@ from gptcli.torchrun import torchrun
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 
-PROMPTS = [[1, 2, 3, 1, 2, 3], [5], [7, 8, 9, 10, 11, 12, 13], [4, 4, 4, 4]]
-N = 14  # past the context of 16
+PROMPTS = [[1, 2, 3, 1, 2, 3], [5], [7, 8, 9, 10, 11, 12, 13]]
+N = 12  # past the context of 16
 
 
 def batched(model: GPTModel) -> list[list[int]]:

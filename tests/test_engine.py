@@ -311,7 +311,10 @@ class TestOwnGuesses:
             drafter = Free()
             drafts = Drafts(drafter=drafter)
             drafts._drafter_rate = rate
-            drafts._seconds = {0: cost, 1: 1.0, 2: 1.2, 4: 1.5, 8: 3.0}
+            drafts._seconds = {
+                (1, False): 1.0,
+                **{(n, True): 1 + (cost + 0.15) * (n - 1) for n in range(2, 9)},
+            }
             assert bool(proposed(drafts, [1, 2, 3, 4], 7)) == expected
             assert drafter.asked == expected
             drafts = Drafts(drafter=drafter)
@@ -395,15 +398,15 @@ class TestGuesses:
         model = lively_model(config())
         drafts = Drafts()
         list(decode_greedy(model, [1, 2, 1, 2, 1, 2], 50, engine=ready_switch(model), drafts=drafts))
-        assert drafts._seconds[1] > 0
+        assert drafts._seconds[1, False] > 0
         assert not Drafts(measures=False)._seconds
 
     def test_are_as_many_as_pay_by_the_measured_costs(self):
         drafts = Drafts()
         drafts._rate = 0.9
-        drafts._seconds = {1: 1.0, **{n: 5.0 * n for n in range(2, 9)}}
+        drafts._seconds = {(1, False): 1.0, **{(n, False): 5.0 * n for n in range(2, 9)}}
         assert proposed(drafts, [1, 2, 1, 2, 1], 7) == []
-        drafts._seconds = dict.fromkeys(range(1, 9), 1.0)
+        drafts._seconds = dict.fromkeys(((n, False) for n in range(1, 9)), 1.0)
         assert len(proposed(drafts, [1, 2, 1, 2, 1], 7)) == 7
         assert len(proposed(Drafts(most=1), [1, 2, 1, 2, 1], 7)) == 1
 

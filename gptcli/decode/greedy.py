@@ -1,6 +1,5 @@
 """Greedy decoding: the most probable next token, again and again."""
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol
@@ -107,10 +106,9 @@ def decode(
         rows = None  # [1 + guesses, V]
         if engine is not None and cache is not None:
             new = [*ids[cache.length :], *guesses]
-            began = time.perf_counter()
             rows = engine.logits(new, cache, end - len(ids), greedy=is_greedy, logprobs=logprobs)
             if drafts is not None and rows is not None:
-                drafts.took(len(new), time.perf_counter() - began)
+                drafts.ran(len(new))
         if rows is None:
             rows = next_logits(model, ids, cache, greedy=is_greedy)[None]
         rows = rows[-1 - len(guesses) :]

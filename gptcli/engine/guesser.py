@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import threading
 from typing import TYPE_CHECKING
 
@@ -27,6 +28,8 @@ class Guesser:
         self._model, self._switch = model, switch
         self._copy: CpuEngine | None = None
         self._thread: threading.Thread | None = None
+        self._n_bytes = sum(parameter.nbytes for parameter in model.parameters())
+        self._seconds = self._n_bytes / COPIED_BYTES_PER_SECOND
 
     @property
     def is_ready(self) -> bool:
@@ -40,10 +43,10 @@ class Guesser:
 
     def can_guess(self, tokens_left: int) -> bool:
         """Whether the copy is there; it is made where so many tokens are worth it and there is memory."""
-        if self._thread is None and self._switch.engine is not None and self.is_cheaper:
-            n_bytes = sum(parameter.nbytes for parameter in self._model.parameters())
+        if self._thread is None and self._switch.engine is not None:
             saved = tokens_left * self._switch.step_seconds * SAVED
-            if saved > n_bytes / COPIED_BYTES_PER_SECOND and available_bytes() > n_bytes:
+            # Infinite where no step was measured, and then nothing is known.
+            if self._seconds < saved < math.inf and self.is_cheaper and available_bytes() > self._n_bytes:
                 self.prepare()
         return self.is_ready
 

@@ -49,7 +49,7 @@ class Switch:
 
     @property
     def step_seconds(self) -> float:
-        """What a step of the engine's takes, by those of PyTorch before it."""
+        """What a step of the engine's takes, by those of PyTorch before it; infinite where there was none."""
         return self._step_seconds * (1 - SAVED)
 
     def describe(self) -> str:
