@@ -1,5 +1,6 @@
 """The processes of a run, and what they tell each other: by gloo between CPUs, by NCCL between GPUs."""
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from datetime import timedelta
@@ -102,5 +103,6 @@ def _meeting() -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    """The first sentence of an error, without the places in PyTorch's source that stand before it."""
-    return str(error).partition("\n")[0].rpartition("] ")[2][:200] or type(error).__name__
+    """The first sentence of an error, without the place in PyTorch's source that stands before it."""
+    line = re.sub(r"^\[[^\]]*\] *", "", str(error).partition("\n")[0])
+    return line.partition(". ")[0][:200] or type(error).__name__
