@@ -1,12 +1,13 @@
 """What a model costs each of N processes that share it, and on which GPUs it would run; from shapes alone."""
 
+from bisect import bisect_left
 from dataclasses import dataclass
 from math import prod
 
 from gptcli.config import ModelConfig
 from gptcli.cost import kv_bytes_per_token
-from gptcli.shapes import Shape, block_shapes, outer_shapes
-from gptcli.shares import Ranks, held_parameters, most_processes, part_of
+from gptcli.shapes import block_shapes, outer_shapes
+from gptcli.shares import Ranks, held_of, held_parameters, most_processes
 
 # Of a GPU's memory so much is for weights and cache; the rest for activations, CUDA itself, and fragments.
 USABLE = 0.9
@@ -33,8 +34,8 @@ GPUS = (
 
 
 def largest_part(config: ModelConfig, size: int) -> int:
-    """Parameters of the process that holds most of them."""
-    return max(held_parameters(config, Ranks(rank, size)) for rank in range(size))
+    """Parameters of the process that holds most of them: the last, whose every share is the longest."""
+    return held_parameters(config, Ranks(size - 1, size))
 
 
 def cache_bytes(config: ModelConfig, size: int, element_bytes: int) -> int:
@@ -71,19 +72,14 @@ def read_parameters(config: ModelConfig, size: int) -> int:
     All that it holds but embeddings, of which a token is one row, unless one is the head as well; of its
     experts those of the token, all in one process at the worst.
     """
-    last = Ranks(size - 1, size)  # whoever rounding favours; its experts are the most, too
+    last = Ranks(size - 1, size)  # as in `largest_part`
     experts = min(config.n_experts_per_token, len(last.share(config.n_experts))) if config.is_moe else None
-
-    def held(shapes: dict[str, Shape]) -> int:
-        parts = {name: part_of(name, config, last) for name in shapes if ".fc" not in name}
-        return sum(prod(part.shape(shapes[name])) for name, part in parts.items() if part is not None)
-
     block = block_shapes(config, experts)
     routed = sum(prod(shape) for name, shape in block.items() if ".fc" in name)
-    outer = outer_shapes(config)
+    dense = {name: shape for name, shape in block.items() if ".fc" not in name}
     looked_up = ("pos_emb.weight",) if config.tie_embeddings else ("pos_emb.weight", "tok_emb.weight")
-    read = {name: shape for name, shape in outer.items() if name not in looked_up}
-    return held(read) + config.n_layers * (held(block) + routed)
+    read = {name: shape for name, shape in outer_shapes(config).items() if name not in looked_up}
+    return held_of(read, config, last) + config.n_layers * (held_of(dense, config, last) + routed)
 
 
 def tokens_per_second(config: ModelConfig, size: int, gpu: Gpu, element_bytes: int = 2) -> float:
@@ -99,8 +95,11 @@ def tokens_per_second(config: ModelConfig, size: int, gpu: Gpu, element_bytes: i
 
 def fewest_gpus(config: ModelConfig, gpu: Gpu, element_bytes: int = 2) -> int | None:
     """The fewest of a GPU that hold the weights and the cache of one full context; None where none can."""
-    for size in range(1, most_processes(config)[0] + 1):
+
+    def fits(size: int) -> bool:
         cache = cache_bytes(config, size, element_bytes) * config.context_length
-        if largest_part(config, size) * element_bytes + cache <= USABLE * gpu.memory_bytes:
-            return size
-    return None
+        return largest_part(config, size) * element_bytes + cache <= USABLE * gpu.memory_bytes
+
+    sizes = range(1, most_processes(config)[0] + 1)
+    first = bisect_left(sizes, True, key=fits)  # what is held never grows with their number
+    return sizes[first] if first < len(sizes) else None

@@ -7,6 +7,7 @@ Lepikhin et al. 2020, "GShard", section 2.
 """
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
@@ -34,7 +35,7 @@ class Ranks:
     size: int
 
     def share(self, n: int) -> range:
-        """This process's part of n things: all parts are neighbours, and as long as each other within one."""
+        """This process's part of n things: neighbours, equally long within one, none longer than the last."""
         return range(n * self.rank // self.size, n * (self.rank + 1) // self.size)
 
 
@@ -68,14 +69,16 @@ def part_of(name: str, config: ModelConfig, ranks: Ranks) -> Part | None:
     return Part()
 
 
+def held_of(shapes: Mapping[str, Shape], config: ModelConfig, ranks: Ranks) -> int:
+    """How much of some parameters, by name → whole shape, one process holds."""
+    parts = {name: part_of(name, config, ranks) for name in shapes}
+    return sum(prod(part.shape(shapes[name])) for name, part in parts.items() if part is not None)
+
+
 def held_parameters(config: ModelConfig, ranks: Ranks) -> int:
     """Parameters that one process holds."""
-
-    def held(shapes: dict[str, Shape]) -> int:
-        parts = {name: part_of(name, config, ranks) for name in shapes}
-        return sum(prod(part.shape(shapes[name])) for name, part in parts.items() if part is not None)
-
-    return held(outer_shapes(config)) + config.n_layers * held(block_shapes(config))
+    blocks = config.n_layers * held_of(block_shapes(config), config, ranks)
+    return held_of(outer_shapes(config), config, ranks) + blocks
 
 
 def most_processes(config: ModelConfig) -> tuple[int, str]:

@@ -13,7 +13,7 @@ import pytest
 from gptcli.parallel_cost import sums_per_layer
 from gptcli.shapes import parameter_shapes
 from gptcli.shares import Ranks, check_size, held_parameters, part_of
-from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
+from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config, tiny_values, write_yaml
 
 ROOT = Path(__file__).parents[1]
 # Nothing here divides by 2 or 3 evenly but by accident: 5 heads, 97 tokens, 53 columns, 5 experts.
@@ -160,6 +160,13 @@ class TestPlanning:
             assert result.status == 2
             assert "take 1 to 25" in result.err
         assert cli("params", "--all", "--tensor-parallel", 2).status == 2
+
+    def test_of_a_model_that_no_number_of_gpus_holds_is_answered_at_once(self, process, tmp_path):
+        sizes = {"emb_dim": 500_000_000, "n_heads": 500_000_000}
+        source = write_yaml(tmp_path / "huge.yaml", tiny_values(**sizes))
+        result = process("params", "-c", source, "--tensor-parallel", 8)  # within its two minutes
+        assert result.returncode == 0
+        assert b"do not fit" in result.stdout
 
     def test_tells_people_the_same(self, cli):
         out = cli("params", "-p", "gpt3-175b", "--tensor-parallel", 8).out
