@@ -18,6 +18,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from gptcli.device import read_bandwidth
+from tests.benchmarks.timing import interleaved
 
 THREADS = os.cpu_count() or 1
 CONTENDERS = {
@@ -49,7 +51,6 @@ def prompt_of(n: int, vocabulary: int = 50257) -> list[int]:
 
 
 def gptcli_runner(name: str, path: Path) -> Run:
-    from gptcli.decode.draft import Drafts
     from gptcli.decode.greedy import decode_greedy
     from gptcli.runtime import make_ready
     from gptcli.weights.plan import plan_load
@@ -63,7 +64,7 @@ def gptcli_runner(name: str, path: Path) -> Run:
     assert ready.engine.max_tokens, ready.engine.why_not
 
     def run(prompt: list[int], n: int) -> list[int]:
-        drafts = Drafts() if name.endswith("lookup") else None
+        drafts = ready.drafts("lookup" if name.endswith("lookup") else "off")
         return [s.token_id for s in decode_greedy(ready.model, prompt, n, engine=ready.engine, drafts=drafts)]
 
     return run
@@ -210,14 +211,13 @@ def whole_processes(checkpoint: Path, folder: Path, rounds: int) -> dict[str, fl
         **{f"gptcli, {n} tokens": [*generate, str(n)] for n in (6, 32, 128)},
         **{f"{name}, {n} tokens": alone(name, paths[name], n) for name in ALONE for n in (6, 32, 128)},
     }
-    seen: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(rounds + 1):
-        for name, command in commands.items():
-            start = time.perf_counter()
-            subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-            if number:
-                seen[name].append(time.perf_counter() - start)
-    return {name: statistics.median(values) for name, values in seen.items()}
+
+    def seconds(command: list[str]) -> float:
+        start = time.perf_counter()
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        return time.perf_counter() - start
+
+    return interleaved({name: partial(seconds, command) for name, command in commands.items()}, rounds)
 
 
 def convert(checkpoint: Path, folder: Path) -> None:
