@@ -47,7 +47,7 @@ def median_seconds(run: Callable[[], object], rounds: int = 9) -> float:
 
 def step_seconds(ready: ReadyModel, context: int, n_tokens: int = 1, *, engine: bool = True) -> float:
     """One greedy step of so many tokens behind `context` of them."""
-    cache = KVCache(ready.config, 1, context + n_tokens)
+    cache = KVCache.of(ready.model, 1, context + n_tokens)
     ids = torch.randint(ready.config.vocab_size, (context + n_tokens,)).tolist()
     with torch.inference_mode():
         next_logits(ready.model, ids[:context], cache, greedy=True)

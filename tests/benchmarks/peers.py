@@ -5,12 +5,12 @@
 
 All run on one checkpoint (random GPT-2 small unless one is given), each in a process of its own, stopped
 while it is not its turn: threads that spin would slow each other. A round measures 1 and 1 + NEW tokens;
-the decode rate is NEW over the difference. Medians of the rounds behind a first one; the last line is JSON.
+the decode rate is NEW over the difference. Medians of the rounds behind a first one, of ratios too: each is
+taken within a round, since memory changes its speed in minutes. The last line is JSON.
 """
 
 import argparse
 import json
-import os
 import signal
 import statistics
 import subprocess
@@ -18,7 +18,6 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -26,9 +25,8 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from gptcli.device import read_bandwidth
-from tests.benchmarks.timing import interleaved
+from tests.benchmarks.processes import THREADS, whole_processes
 
-THREADS = os.cpu_count() or 1
 CONTENDERS = {
     "gptcli float32": "model",
     "gptcli float32, lookup": "model",
@@ -165,61 +163,6 @@ class Contender:
         return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
-# Each by itself, with no more imported than it needs, and gone as soon as it has the ids.
-ALONE = {
-    "transformers": """
-import torch
-from transformers import GPT2LMHeadModel
-model = GPT2LMHeadModel.from_pretrained(path, dtype=torch.float32).eval()
-idx = torch.tensor([prompt])
-model.generate(idx, attention_mask=torch.ones_like(idx), do_sample=False, min_new_tokens=n, max_new_tokens=n,
-    pad_token_id=50256)
-""",
-    "CTranslate2": """
-import ctranslate2
-generator = ctranslate2.Generator(path, intra_threads=threads, compute_type="default")
-generator.generate_batch([[str(token) for token in prompt]], end_token=[], max_length=n, min_length=n,
-    include_prompt_in_result=False, beam_size=1)
-""",
-    "llama.cpp": """
-import llama_cpp, numpy
-model = llama_cpp.Llama(path, n_ctx=1024, n_threads=threads, n_threads_batch=threads, verbose=False)
-model.eval(prompt)
-for _ in range(n - 1):
-    logits = numpy.ctypeslib.as_array(model._ctx.get_logits_ith(-1), (model.n_vocab(),))
-    model.eval([int(logits.argmax())])
-""",
-}
-
-
-def alone(name: str, path: Path, n: int) -> list[str]:
-    """The command that generates n tokens with a peer and does nothing else."""
-    given = f"path, prompt, n, threads = {str(path)!r}, [15496, 11, 314, 716], {n}, {THREADS}"
-    return [sys.executable, "-c", f"{given}\n{ALONE[name]}\nimport os; os._exit(0)"]
-
-
-def whole_processes(checkpoint: Path, folder: Path, rounds: int) -> dict[str, float]:
-    """Seconds of whole processes, kernels compiled before: to import torch, and to generate in float32."""
-    generate = [sys.executable, "-m", "gptcli", "generate", "Hello, I am", "-q", "-w", str(checkpoint), "-n"]
-    paths = {
-        "transformers": checkpoint,
-        "CTranslate2": folder / "ct2-float32",
-        "llama.cpp": folder / "F32.gguf",
-    }
-    commands = {
-        "import torch": [sys.executable, "-c", "import torch, os; os._exit(0)"],
-        **{f"gptcli, {n} tokens": [*generate, str(n)] for n in (6, 32, 128)},
-        **{f"{name}, {n} tokens": alone(name, paths[name], n) for name in ALONE for n in (6, 32, 128)},
-    }
-
-    def seconds(command: list[str]) -> float:
-        start = time.perf_counter()
-        subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-        return time.perf_counter() - start
-
-    return interleaved({name: partial(seconds, command) for name, command in commands.items()}, rounds)
-
-
 def convert(checkpoint: Path, folder: Path) -> None:
     from tests.benchmarks.converted import to_ctranslate2, to_gguf
 
@@ -231,12 +174,14 @@ def convert(checkpoint: Path, folder: Path) -> None:
 
 
 def measure(contenders: dict[str, Contender], n_prompt: int, n_new: int, rounds: int) -> dict:
-    """Tokens/s, milliseconds of prefill and the ids of each, and the bandwidth in the same rounds."""
+    """Tokens/s and milliseconds of prefill of each in each round, the bandwidth, and whose ids agree."""
     rates = {name: [] for name in contenders}
     prefills = {name: [] for name in contenders}
     ids, bandwidth = {}, []
     for number in range(rounds + 1):
-        bandwidth.append(read_bandwidth() / 1e9)
+        gigabytes = read_bandwidth() / 1e9
+        if number:
+            bandwidth.append(gigabytes)
         for name, contender in contenders.items():
             first, whole = contender.ask(n_prompt, 1), contender.ask(n_prompt, 1 + n_new)
             ids[name] = whole["ids"]
@@ -246,23 +191,64 @@ def measure(contenders: dict[str, Contender], n_prompt: int, n_new: int, rounds:
     return {
         "prompt": n_prompt,
         "new": n_new,
-        "read_gigabytes_per_second": statistics.median(bandwidth),
-        "tokens_per_second": {name: statistics.median(seen) for name, seen in rates.items()},
-        "prefill_milliseconds": {name: statistics.median(seen) for name, seen in prefills.items()},
+        "read_gigabytes_per_second": bandwidth,
+        "tokens_per_second": rates,
+        "prefill_milliseconds": prefills,
         "ids_as_transformers": {name: seen == ids["transformers float32"] for name, seen in ids.items()},
     }
 
 
 def show(found: dict, weight_gigabytes: float) -> None:
     bandwidth = found["read_gigabytes_per_second"]
-    print(f"\nprompt of {found['prompt']}, {found['new']} new tokens; memory reads {bandwidth:.1f} GB/s")
+    spoken = f"{statistics.median(bandwidth):.1f} GB/s ({min(bandwidth):.0f} to {max(bandwidth):.0f})"
+    print(f"\nprompt of {found['prompt']}, {found['new']} new tokens; memory reads {spoken}")
     print(f"{'':24}{'tokens/s':>10}{'GB/s':>8}{'of limit':>10}{'prefill ms':>12}{'same ids':>10}")
-    for name, rate in found["tokens_per_second"].items():
+    for name, rates in found["tokens_per_second"].items():
         part = {"16": 0.5, "t8": 0.25, "_0": 0.25}.get(name[-2:], 1.0)
-        gigabytes = rate * weight_gigabytes * part
+        gigabytes = [rate * weight_gigabytes * part for rate in rates]
+        share = median_ratio(gigabytes, bandwidth)
         same = "yes" if found["ids_as_transformers"][name] else "no"
-        prefill = found["prefill_milliseconds"][name]
-        print(f"{name:24}{rate:10.1f}{gigabytes:8.1f}{gigabytes / bandwidth:10.2f}{prefill:12.1f}{same:>10}")
+        prefill = statistics.median(found["prefill_milliseconds"][name])
+        rate = statistics.median(rates)
+        print(
+            f"{name:24}{rate:10.1f}{statistics.median(gigabytes):8.1f}{share:10.2f}{prefill:12.1f}{same:>10}"
+        )
+    for what, ratio, peer in comparisons(found):
+        print(f"{what}: {ratio:.2f} of {peer}")
+
+
+# What is compared: the figure, ours, and the others, of whom the best counts.
+DECODING = (
+    ("float32", "gptcli float32", ("CTranslate2 float32", "llama.cpp F32")),
+    ("lookup", "gptcli float32, lookup", ("gptcli float32",)),
+    ("bfloat16", "gptcli bfloat16", ("llama.cpp F16", "llama.cpp BF16")),
+    ("float16", "gptcli float16", ("llama.cpp F16", "llama.cpp BF16")),
+    ("int8", "gptcli int8", ("llama.cpp Q8_0",)),
+    ("int8", "gptcli int8", ("CTranslate2 int8",)),
+    ("transformers", "gptcli float32", ("transformers float32",)),
+)
+PREFILL = ("gptcli float32", ("CTranslate2 float32", "llama.cpp F32", "transformers float32"))
+
+
+def comparisons(found: dict) -> list[tuple[str, float, str]]:
+    """Each figure: how many times as fast as the best of the others, and which that is.
+
+    A ratio is taken within a round, and of the rounds the median: memory changes its speed in minutes.
+    """
+    rates = found["tokens_per_second"]
+    speeds = {name: [1 / each for each in seen] for name, seen in found["prefill_milliseconds"].items()}
+    wanted = [(what, rates, ours, others) for what, ours, others in DECODING]
+    wanted.append(("prefill", speeds, *PREFILL))
+    told = []
+    for what, seen, ours, others in wanted:
+        there = [peer for peer in others if peer in seen and ours in seen]
+        if ratios := [(median_ratio(seen[ours], seen[peer]), peer) for peer in there]:
+            told.append((what, *min(ratios)))
+    return told
+
+
+def median_ratio(ours: list[float], theirs: list[float]) -> float:
+    return statistics.median(a / b for a, b in zip(ours, theirs, strict=True))
 
 
 def main() -> None:
@@ -299,7 +285,9 @@ def main() -> None:
             show(part, weight_gigabytes)
         print("\npeak memory, MB: " + ", ".join(f"{name} {peak / 1e6:.0f}" for name, peak in peaks.items()))
         print("whole process, s: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))
-        print(json.dumps({"threads": THREADS, "measured": found, "peak_bytes": peaks, "seconds": seconds}))
+        figures = {"threads": THREADS, "measured": found, "peak_bytes": peaks, "seconds": seconds}
+        figures["ratios"] = [comparisons(part) for part in found]
+        print(json.dumps(figures))
         for contender in contenders.values():
             contender.child.kill()
 
