@@ -1,5 +1,6 @@
 """How much memory there is, and a refusal before anything is allocated that will not fit."""
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -26,6 +27,22 @@ def require(needed: int, available: int, what: str, fits: str = "a smaller prese
             f"not enough memory: {what} need {needed:,} bytes ({needed / 1e9:,.1f} GB), and there are"
             f" {available:,} ({available / 1e9:,.1f} GB); take {fits}"
         )
+
+
+def keep_freed() -> None:
+    """Have the C library keep up to 64 MiB that are freed, for what is allocated next.
+
+    A pass over 256 tokens of GPT-2 small frees and takes 3 MB again and again. glibc gives them back to the
+    kernel, which clears them each time: 38,000 page faults and a sixth of the time of two such passes. Other
+    C libraries have no such setting, and are left as they are. Source: man 3 mallopt.
+    """
+    import ctypes
+
+    TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
+    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if set_option is not None:
+        set_option(MMAP_THRESHOLD, 32 << 20)  # its most
+        set_option(TRIM_THRESHOLD, 64 << 20)
 
 
 def _cgroup_rooms() -> Iterator[int]:

@@ -15,7 +15,7 @@ from gptcli.decode.draft import Drafts
 from gptcli.device import find_device, free_bytes
 from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
-from gptcli.memory import require
+from gptcli.memory import keep_freed, require
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.presets import ResolvedConfig, preset_layer, resolve
@@ -98,6 +98,7 @@ def make_ready(
         chosen = f"int8 with {chosen}"
     if place.type == "cpu":
         use_onednn(model)
+        keep_freed()
     if place.type == "cuda":
         torch.cuda.synchronize(place)
     n_bytes = [_bytes(model)]

@@ -1,5 +1,8 @@
 """Device, dtype and memory are decided before anything is loaded; of CUDA, as far as one can pretend it."""
 
+import subprocess
+import sys
+
 import pytest
 import torch
 
@@ -77,6 +80,33 @@ class TestMemory:
         assert 0 < memory.available_bytes() < 1 << 50
         monkeypatch.setattr(memory, "_cgroup_rooms", lambda: [3000, 2000])
         assert memory.available_bytes() == 2000
+
+    @pytest.mark.skipif(sys.platform != "linux", reason="the setting is that of Linux's C library")
+    def test_freed_memory_is_kept_for_what_comes_next(self):
+        """In a process of its own: a setting of the C library stays."""
+        code = """
+import resource, sys, torch
+from gptcli import runtime
+from gptcli.presets import resolve_options
+if sys.argv[1] == "as it is":
+    runtime.keep_freed = lambda: None
+ready = runtime.make_ready(
+    resolve_options("gpt2-small", None, ["n_layers=2", "vocab_size=100"]),
+    device="cpu", dtype="float32", seed=0, cache_tokens=0,
+)
+def faults():
+    with torch.inference_mode():
+        for _ in range(5):
+            ready.model.hidden(torch.zeros(1, 256, dtype=torch.long))
+    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+before = faults()
+print(faults() - before)
+"""
+        found = {}
+        for how in ("kept", "as it is"):
+            command = [sys.executable, "-c", code, how]
+            found[how] = int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+        assert 4 * found["kept"] < found["as it is"]
 
     @pytest.mark.parametrize("version", [1, 2])
     def test_limits_of_the_own_cgroup_and_of_those_around_it(self, tmp_path, monkeypatch, version):
