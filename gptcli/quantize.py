@@ -10,7 +10,7 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
 from gptcli.model.moe import MixtureOfExperts
 
-ROWS = 1024  # are made int8 at once
+ROWS = 256  # are made int8 at once
 WIDENED = 1 << 22  # weights that are turned into x's type at once
 FEW_TOKENS = 8  # for so many the operator that reads int8 is made; for more a matrix product is better
 
@@ -55,10 +55,10 @@ class Int8Linear(nn.Module):
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear) -> None:
-        """The nearest int8 to a float linear [O, I]."""
+    def __init__(self, linear: nn.Linear, rows: tuple[Tensor, Tensor] | None = None) -> None:
+        """The nearest int8 to a float linear [O, I]; `rows` are those and their scales, if they are there."""
         super().__init__()
-        weight, scale = to_int8(linear.weight.detach())  # [O, I], [O]
+        weight, scale = rows or to_int8(linear.weight.detach())  # [O, I], [O]
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
@@ -91,9 +91,14 @@ def quantize_int8(model: GPTModel) -> GPTModel:
     return model
 
 
-def int8_copy(model: GPTModel) -> GPTModel:
-    """A model of its own with every linear in int8 and all else shared with `model`, which stays as it is."""
+def int8_copy(model: GPTModel, head: tuple[Tensor, Tensor] | None = None) -> GPTModel:
+    """A model of its own with every linear in int8 and all else shared with `model`, which stays as it is.
+
+    `head` is what `to_int8` makes of the head, where that is there already.
+    """
     copy = empty_model(model.config)
     copy.load_state_dict(model.state_dict(), assign=True)
     copy.tie_head()
+    if head is not None:
+        copy.add_module("out_head", Int8Linear(copy.out_head, head))
     return quantize_int8(copy)

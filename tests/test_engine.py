@@ -17,8 +17,9 @@ from gptcli.engine import guesser as guesser_module
 from gptcli.engine import onednn
 from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine, unsupported
-from gptcli.engine.kernels import ACTIVATION_CODES
+from gptcli.engine.products import ACTIVATION_CODES
 from gptcli.engine.switch import Switch
+from gptcli.model.activations import ACTIVATIONS, Identity
 from gptcli.model.cache import KVCache
 from gptcli.quantize import Int8Linear, int8_copy, quantize_int8
 from gptcli.weights.load import load_weights
@@ -296,6 +297,16 @@ class TestOwnGuesses:
         assert copy.tok_emb.weight is model.tok_emb.weight or copy.tok_emb.weight.equal(model.tok_emb.weight)
         assert copy.tok_emb.weight.data_ptr() == model.tok_emb.weight.data_ptr()
 
+    def test_share_the_int8_head_that_the_engine_has(self):
+        model = lively_model(config())
+        engine = ready_switch(model).engine
+        weight, scale = engine.int8_head
+        apart, shared = int8_copy(model).out_head, int8_copy(model, (weight, scale)).out_head
+        assert shared.weight.data_ptr() == weight.data_ptr()
+        assert shared.weight.equal(apart.weight)
+        assert shared.scale.equal(apart.scale)
+        assert CpuEngine(model, 2).int8_head is None
+
     def test_are_asked_for_where_they_cost_less_than_they_save(self):
         class Free:
             asked = 0
@@ -325,6 +336,7 @@ class TestOwnGuesses:
         model = lively_model(config())
         n_bytes = sum(parameter.nbytes for parameter in model.parameters())
         monkeypatch.setattr(guesser_module, "COPIED_BYTES_PER_SECOND", n_bytes)  # takes a second
+        monkeypatch.setattr(guesser_module, "SAVED", 0.2)
         switch = ready_switch(model)
         switch._step_seconds = 0.1  # so saves 0.01 s a token
         assert not switch.guesser.can_guess(99)
@@ -575,6 +587,30 @@ class TestOneDnn:
         apart = lively_model(config())  # matrices of their own
         onednn.use_onednn(apart)
         assert not any(isinstance(block.att.project, onednn.OneDnnProjection) for block in apart.trf_blocks)
+
+    @pytest.mark.parametrize("name", sorted(ACTIVATIONS))
+    @pytest.mark.parametrize("is_there", [True, False])
+    def test_activations_go_with_the_product_before_them(self, monkeypatch, name, is_there):
+        plain, fused = (lively_model(config(activation=name)) for _ in range(2))
+        monkeypatch.setattr(onednn, "is_there", lambda: is_there)
+        onednn.use_onednn(fused)
+        ids = torch.randint(0, VOCABULARY, (2, 20), generator=torch.Generator().manual_seed(0))
+        with torch.inference_mode():
+            assert (fused(ids) - plain(ids)).abs().max() < 1e-5
+        is_fused = type(plain.trf_blocks[0].ff.layers[1]) in onednn.FUSED
+        assert is_fused == (name in {"relu", "gelu", "gelu_tanh", "silu"})
+        assert isinstance(fused.trf_blocks[0].ff.layers[1], Identity) == (is_fused or name == "identity")
+        # With gradients PyTorch computes them, and the activation is not lost.
+        torch.testing.assert_close(fused(ids), plain(ids), rtol=1e-5, atol=1e-5)
+
+    def test_an_activation_that_is_computed_wrong_is_noticed(self, monkeypatch):
+        def without(x, weight, bias, *_):
+            return torch.nn.functional.linear(x, weight, bias)
+
+        onednn.is_there.cache_clear()
+        monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", without)
+        assert not onednn.is_there()
+        onednn.is_there.cache_clear()
 
     def test_takes_the_models_own_parameters(self):
         model = lively_model(config(tie_embeddings=True))

@@ -9,8 +9,8 @@ from gptcli.decode.lookup import Lookup
 from gptcli.model.cache import KVCache
 
 # Before anything is measured: every second guess from the text is right, nine of ten of the drafter's; a
-# token more adds a sixth to a step, and one of the drafter's takes half a step.
-FIRST_RATE, FIRST_DRAFTER_RATE, FIRST_COST, FIRST_DRAFTER_COST = 0.5, 0.9, 1 / 6, 0.5
+# token more adds a twelfth to a step, and one of the drafter's takes a third of a step.
+FIRST_RATE, FIRST_DRAFTER_RATE, FIRST_COST, FIRST_DRAFTER_COST = 0.5, 0.9, 1 / 12, 1 / 3
 # The weight of the newest observation in the running mean of what is right. Of what a step takes the least
 # counts, raised a little with each, so that a reader who keeps us waiting once does not.
 RATE_STEP, COST_DRIFT = 0.1, 1.03

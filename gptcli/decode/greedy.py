@@ -32,6 +32,7 @@ class Engine(Protocol):
     ) -> Tensor | None:
         """Float32 logits [T, V] of `ids` behind what the cache holds, taken in; None: let the model do it.
 
+        Of more than `max_tokens`, if it takes them at all, those of the last alone, [1, V].
         Where `greedy` alone looks at them, those that are neither the largest nor a near-tie with it need not
         be exact, but for the sum of their exponentials with `logprobs`.
         """

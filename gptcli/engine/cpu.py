@@ -1,7 +1,6 @@
 """The decode engine on a CPU: GPTModel's step for one to a few tokens, through the kernels."""
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
 
 import numba
 import numpy as np
@@ -9,26 +8,15 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.decode.rounding import NEAR_TIE
-from gptcli.engine import kernels
-from gptcli.engine.onednn import neighbours
+from gptcli.engine import attention, kernels, products
+from gptcli.engine.arrays import NONE, Array, Linear, block_of, linear_of, norm_of, stored_in
+from gptcli.engine.prefill import PREFILL_TOKENS, Prefill
 from gptcli.engine.quick_head import build_quick_head
 from gptcli.model.cache import KVCache
 from gptcli.model.feedforward import FeedForward
 from gptcli.model.gpt import GPTModel
-from gptcli.model.norm import LayerNorm
-from gptcli.quantize import Int8Linear
 
-Array = np.ndarray[Any, np.dtype[Any]]
-_STORED_AS = {torch.bfloat16: torch.uint16, torch.float16: torch.int16}
 MAX_TOKENS = 8
-
-
-class Linear(NamedTuple):
-    """Matrices [O, I] that read the same input, with biases and scales, empty where there are none."""
-
-    weights: tuple[Array, ...]
-    biases: tuple[Array, ...]
-    scales: tuple[Array, ...]
 
 
 class CpuEngine:
@@ -41,11 +29,12 @@ class CpuEngine:
             raise ValueError(reason)
         self._model = model
         self.n_threads = min(n_threads, numba.get_num_threads())
-        self._blocks = [_block_of(block) for block in model.trf_blocks]
-        self._final_norm = _norm(model.final_norm)
-        self._head = _linear(model.out_head)
+        self._blocks = [block_of(block) for block in model.trf_blocks]
+        self._final_norm = norm_of(model.final_norm)
+        self._head = linear_of(model.out_head)
         self._quick_head: tuple[Linear, Array] | None = None
-        self._activation = kernels.ACTIVATION_CODES[config.activation]
+        self._prefill: Prefill | None = None
+        self._activation = products.ACTIVATION_CODES[config.activation]
         self._norm = (config.norm_eps, int(config.norm_unbiased))
         C, F, V = config.emb_dim, config.ffn_dim, config.vocab_size
         assert F is not None
@@ -77,9 +66,9 @@ class CpuEngine:
         normed, mixed, fused, _, room, scores = self._room_for(1)
         norm1, _, qkv, project, _, _ = self._blocks[0]
         kernels.normalize(normed, *norm1, *self._norm, mixed)
-        kernels.attend(fused, _stored(cache)[0], 0, mixed, scores, self.n_threads)
+        attention.attend(fused, stored_in(cache)[0], 0, mixed, scores, self.n_threads)
         for linear, out in ((qkv, fused), (project, mixed)):
-            kernels.run_linear(normed, linear, out, room, self.n_threads)
+            products.run_linear(normed, linear, out, room, self.n_threads)
         with torch.inference_mode():
             self.logits([0], cache)
 
@@ -91,7 +80,7 @@ class CpuEngine:
         head = self._model.out_head
         if isinstance(head, nn.Linear):  # else it is int8 already
             quick = build_quick_head(head)
-            small = Linear((quick.weight,), (_NONE,), (quick.scale,))
+            small = Linear((quick.weight,), (NONE,), (quick.scale,))
             # Compiled here and now, on arrays of its own: the engine may be decoding in another thread.
             x, logits = (
                 np.ones((1, head.in_features), np.float32),
@@ -100,6 +89,22 @@ class CpuEngine:
             buffers = tuple(np.empty_like(buffer) for buffer in self._room_for(1))
             self._run_quick_head(x, small, quick.radius, logits, buffers)
             self._quick_head = (small, quick.radius)
+
+    @property
+    def int8_head(self) -> tuple[Tensor, Tensor] | None:
+        """The head's rows in int8 and their scales, if they were built."""
+        if self._quick_head is None:
+            return None
+        small, _ = self._quick_head
+        return torch.from_numpy(small.weights[0]), torch.from_numpy(small.scales[0])
+
+    def prepare_prefill(self) -> None:
+        """Have the kernels for many tokens too, compiled here and now, beside what the engine decodes."""
+        if self._model.tok_emb.weight.dtype == torch.float32:
+            prefill, cache = Prefill(self._model, self.n_threads), KVCache.of(self._model, 1, 2)
+            with torch.inference_mode():
+                prefill.take_in(self._embed([0, 0], 0), stored_in(cache), 0)
+            self._prefill = prefill
 
     def _run_quick_head(
         self, x: Array, small: Linear, radius: Array, logits: Array, buffers: tuple[Array, ...]
@@ -116,27 +121,50 @@ class CpuEngine:
         With `largest_only` those that cannot be the largest, nor near it, may be off by some hundredths.
         """
         numba.set_num_threads(self.n_threads)  # of this thread
-        T, start = len(ids), cache.length
-        x = self._embed(ids, start)
-        buffers, stored = self._room_for(T), _stored(cache)
+        x = self._embed(ids, cache.length).numpy()
+        buffers, stored = self._room_for(len(ids)), stored_in(cache)
         for layer, weights in enumerate(self._blocks):
             kernels.block(
-                x, *weights, stored[layer], start, buffers, self.n_threads, self._activation, *self._norm
+                x,
+                *weights,
+                stored[layer],
+                cache.length,
+                buffers,
+                self.n_threads,
+                self._activation,
+                *self._norm,
             )
-        cache.advance(T)
-        logits = self._logits[:T]
+        cache.advance(len(ids))
+        return self._head_of(x, largest_only=largest_only)
+
+    def prefill(self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False) -> Tensor | None:
+        """Any number of ids that the cache has room for → the last one's logits, [1, V], as `logits`.
+
+        None where it is not prepared, or the model is not in float32.
+        """
+        if self._prefill is None:
+            return None
+        numba.set_num_threads(self.n_threads)
+        for first in range(0, len(ids), PREFILL_TOKENS):
+            part = ids[first : first + PREFILL_TOKENS]
+            x = self._prefill.take_in(self._embed(part, cache.length), stored_in(cache), cache.length)
+            cache.advance(len(part))
+        return self._head_of(x.numpy(), largest_only=largest_only)
+
+    def _head_of(self, x: Array, *, largest_only: bool) -> Tensor:
+        """What comes out of the last block, [T, C] → logits [T, V]."""
+        T = len(x)
+        logits, buffers = self._logits[:T], self._room_for(T)
         if largest_only and self._quick_head is not None:
             self._run_quick_head(x, *self._quick_head, logits, buffers)
         else:
             kernels.head(x, self._final_norm, self._head, logits, buffers, self.n_threads, *self._norm)
         return torch.from_numpy(logits)
 
-    def _embed(self, ids: Sequence[int], start: int) -> Array:
-        tokens = torch.tensor(ids)
+    def _embed(self, ids: Sequence[int], start: int) -> Tensor:
         positions = torch.arange(start, start + len(ids))
-        x = self._model.tok_emb(tokens).float() + self._model.pos_emb(positions).float()  # [T, C]
-        embedded: Array = x.numpy()
-        return embedded
+        x: Tensor = self._model.tok_emb(torch.tensor(ids)).float() + self._model.pos_emb(positions).float()
+        return x  # [T, C]
 
 
 def unsupported(model: GPTModel) -> str | None:
@@ -144,51 +172,6 @@ def unsupported(model: GPTModel) -> str | None:
     config = model.config
     if not isinstance(model.trf_blocks[0].ff, FeedForward):
         return f"feed-forward {config.feed_forward} has no kernel"
-    if config.activation not in kernels.ACTIVATION_CODES:
+    if config.activation not in products.ACTIVATION_CODES:
         return f"activation {config.activation} has no kernel"
     return None
-
-
-def _block_of(block: Any) -> tuple[Any, ...]:
-    att, ff = block.att, block.ff
-    up, down = ff.layers[0], ff.layers[2]
-    qkv = _side_by_side([att.W_query, att.W_key, att.W_value])
-    return (_norm(block.norm1), _norm(block.norm2), qkv, *map(_linear, (att.out_proj, up, down)))
-
-
-def _norm(norm: LayerNorm) -> tuple[Array, Array]:
-    return _array(norm.scale), _array(norm.shift)
-
-
-def _linear(linear: nn.Linear | Int8Linear) -> Linear:
-    return _side_by_side([linear])
-
-
-def _side_by_side(linears: Sequence[nn.Linear | Int8Linear]) -> Linear:
-    """One input's matrices: by rows as they are, by columns as the one matrix that a file cut into views."""
-    weights = [linear.weight.detach() for linear in linears]
-    biases = [_NONE if linear.bias is None else _array(linear.bias.float()) for linear in linears]
-    if all(weight.is_contiguous() for weight in weights):
-        scales = [_array(linear.scale) if isinstance(linear, Int8Linear) else _NONE for linear in linears]
-        return Linear(tuple(map(_array, weights)), tuple(biases), tuple(scales))
-    whole = neighbours(weights)
-    whole = torch.cat(weights) if whole is None else whole
-    return Linear((_array(whole),), (np.concatenate(biases),), (_NONE,))
-
-
-def _array(tensor: Tensor) -> Array:
-    """The same memory for NumPy, 16-bit numbers as whole ones."""
-    tensor = tensor.detach()
-    if tensor.dtype in _STORED_AS:
-        tensor = tensor.view(_STORED_AS[tensor.dtype])
-    array: Array = tensor.numpy()
-    return array
-
-
-def _stored(cache: KVCache) -> Array:
-    """A cache of one row: [L, 2, H, capacity, D]."""
-    whole: Array = _array(cache.data)  # [L, 2, 1, H, capacity, D]
-    return whole[:, :, 0]
-
-
-_NONE = np.empty(0, np.float32)

@@ -63,6 +63,7 @@ class Switch:
     ) -> Tensor | None:
         """Float32 logits [T, V] of the ids behind what the cache holds; None where PyTorch has to do it.
 
+        Of more than `max_tokens` those of the last, [1, V].
         `tokens_left` are still wanted: a few are not worth the preparation.
         """
         if self._threads and not (self._thread and self._thread.is_alive()):
@@ -71,11 +72,10 @@ class Switch:
         if cache.length + len(ids) > cache.capacity:  # the window slides, which takes whole passes
             return None
         if self.engine is not None:
-            if len(ids) > self.engine.max_tokens:
-                return None
+            run = self.engine.logits if len(ids) <= self.engine.max_tokens else self.engine.prefill
             with self.one_at_a_time:
-                logits = self.engine.logits(ids, cache, largest_only=greedy and not logprobs)
-                return logits.clone()
+                logits = run(ids, cache, largest_only=greedy and not logprobs)
+                return None if logits is None else logits.clone()
         if self.why_not is not None:
             return self._plain.logits(ids, cache, tokens_left, greedy=greedy, logprobs=logprobs)
         if len(ids) == 1 and self._thread is None:
@@ -114,6 +114,7 @@ class Switch:
             engine.warm_up()
             self.engine = engine
             engine.build_quick_head()  # the engine decodes meanwhile
+            engine.prepare_prefill()
         except Exception as error:  # no Numba here, or none that works: PyTorch goes on
             self.why_not = f"{type(error).__name__}: {error}"
         finally:

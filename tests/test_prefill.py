@@ -1,0 +1,115 @@
+"""A prompt by the engine: the model's logits and cache, whatever its size and wherever it begins."""
+
+import pytest
+import torch
+
+from gptcli.decode.draft import Drafts
+from gptcli.decode.greedy import decode_greedy
+from gptcli.engine import cpu
+from gptcli.engine.cpu import MAX_TOKENS, CpuEngine
+from gptcli.engine.onednn import use_onednn
+from gptcli.engine.switch import Switch
+from gptcli.model.cache import KVCache
+from gptcli.quantize import quantize_int8
+from gptcli.weights.load import load_weights
+from gptcli.weights.plan import plan_load
+from tests.models import lively_model, save_huggingface, tiny_config
+
+VOCABULARY, CONTEXT = 120, 90
+
+
+def config(**changes):
+    return tiny_config(**{"vocab_size": VOCABULARY, "context_length": CONTEXT} | changes)
+
+
+def engine_for(model, n_threads: int = 2) -> CpuEngine:
+    engine = CpuEngine(model, n_threads)
+    engine.warm_up()
+    engine.prepare_prefill()
+    return engine
+
+
+def assert_equal_to_the_model(model, engine: CpuEngine) -> None:
+    """Prompts in one piece, and behind what came before, to the very end of the context."""
+    ids = torch.randint(0, VOCABULARY, (CONTEXT,), generator=torch.Generator().manual_seed(0))
+    for sizes in ((1,), (9,), (33, 17), (8, 64, 18), (CONTEXT,)):
+        ours, theirs = KVCache(model.config, 1, CONTEXT), KVCache(model.config, 1, CONTEXT)
+        for size in sizes:
+            new = ids[ours.length : ours.length + size]
+            with torch.inference_mode():
+                logits = engine.prefill(new.tolist(), ours)
+                expected = model(new[None], theirs)[0, -1:]
+            assert logits is not None
+            assert logits.shape == (1, VOCABULARY)
+            assert (logits - expected).abs().max() <= 2e-6 * expected.abs().max()
+        end = sum(sizes)
+        assert ours.length == theirs.length == end
+        assert (ours.data[..., :end, :] - theirs.data[..., :end, :]).abs().max() < 1e-5
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 3])
+@pytest.mark.parametrize(
+    "changes", [{}, {"n_heads": 1}, {"emb_dim": 96, "n_heads": 2}, {"emb_dim": 35, "n_heads": 5}], ids=str
+)
+def test_is_the_models_own(monkeypatch, changes, n_threads):
+    model = lively_model(config(**changes))
+    assert_equal_to_the_model(model, engine_for(model, n_threads))
+    monkeypatch.setattr(cpu, "PREFILL_TOKENS", 7)
+    assert_equal_to_the_model(model, engine_for(model, n_threads))
+
+
+@pytest.mark.parametrize("has_onednn", [True, False])
+def test_on_the_columns_of_a_file_and_in_int8(tmp_path, has_onednn):
+    folder = save_huggingface(lively_model(config()), tmp_path)
+    from_file = load_weights(plan_load(folder, []), device="cpu", dtype=torch.float32).model
+    for model in (from_file, quantize_int8(lively_model(config()))):
+        if has_onednn:
+            use_onednn(model)
+        assert_equal_to_the_model(model, engine_for(model))
+
+
+def test_is_left_to_pytorch_in_half_precision_and_until_it_is_prepared():
+    ids = list(range(20))
+    for dtype in (torch.bfloat16, torch.float16):
+        model = lively_model(config()).to(dtype)
+        assert engine_for(model).prefill(ids, KVCache.of(model, 1, 20)) is None
+    model = lively_model(config())
+    assert CpuEngine(model, 2).prefill(ids, KVCache.of(model, 1, 20)) is None
+
+
+def test_gives_the_logits_that_greedy_decoding_looks_at():
+    model = lively_model(config())
+    engine = engine_for(model)
+    engine.build_quick_head()
+    for seed in range(30):
+        ids = torch.randint(0, VOCABULARY, (20,), generator=torch.Generator().manual_seed(seed)).tolist()
+        with torch.inference_mode():
+            logits = engine.prefill(ids, KVCache(model.config, 1, 20), largest_only=True)
+            expected = model(torch.tensor([ids]))[0, -1]
+        assert logits is not None
+        assert logits[0].argmax() == expected.argmax()
+        assert abs(logits[0].max() - expected.max()) <= 2e-6 * expected.abs().max()
+
+
+def test_decoding_behind_it_gives_the_same_ids(monkeypatch):
+    model = lively_model(config())
+    switch = Switch(model)
+    switch.prepare(wait=True)
+    assert switch.engine is not None
+    taken = []
+    prefill = switch.engine.prefill
+    monkeypatch.setattr(
+        switch.engine,
+        "prefill",
+        lambda ids, *rest, **more: (taken.append(len(ids)), prefill(ids, *rest, **more))[1],
+    )
+    for n_prompt in (MAX_TOKENS, MAX_TOKENS + 1, 40, CONTEXT, CONTEXT + 5):
+        ids = torch.randint(
+            0, VOCABULARY, (n_prompt,), generator=torch.Generator().manual_seed(n_prompt)
+        ).tolist()
+        plain = [step.token_id for step in decode_greedy(model, ids, 30)]
+        for drafts in (None, Drafts()):
+            fast = [step.token_id for step in decode_greedy(model, ids, 30, engine=switch, drafts=drafts)]
+            assert fast == plain
+    # Not of eight tokens, which are a step, nor of more than the context, which slides.
+    assert taken == [MAX_TOKENS + 1] * 2 + [40] * 2 + [CONTEXT] * 2
