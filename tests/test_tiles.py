@@ -5,8 +5,9 @@ import itertools
 import numpy as np
 import pytest
 import torch
+from numba import config as numba_config
 
-from gptcli.engine import products
+from gptcli.engine import compiled, products
 from gptcli.engine.cpu import MAX_TOKENS
 from gptcli.engine.tile import COLUMNS, MOST_ROWS, TOKENS, n_rows_of
 
@@ -54,3 +55,35 @@ def test_tiles_keep_within_the_registers():
     for T in range(1, TOKENS + 1):
         assert 1 <= n_rows_of(T) <= MOST_ROWS
         assert T * n_rows_of(T) <= 3 * TOKENS
+
+
+def double(x):
+    return x + x
+
+
+def test_compiled_code_is_not_used_again_when_any_of_the_sources_changes(tmp_path, monkeypatch):
+    """Though the function itself, and the file it stands in, are the same."""
+    monkeypatch.setattr(compiled, "FOLDER", tmp_path)
+    monkeypatch.setattr(numba_config, "CACHE_DIR", str(tmp_path / "kept"))
+
+    def found_again() -> bool:
+        compiled.source_stamp.cache_clear()
+        made = compiled.kernel(double)
+        assert made(2) == 4
+        return bool(made.stats.cache_hits)
+
+    assert not found_again()
+    assert found_again()
+    for name in compiled.SOURCES:
+        (tmp_path / f"{name}.py").write_text("changed")
+        assert not found_again()
+        assert found_again()
+    compiled.source_stamp.cache_clear()
+    monkeypatch.undo()
+    names = {name for name, _, _ in compiled.source_stamp()}
+    assert names == {f"{name}.py" for name in compiled.SOURCES}
+    with_kernels = {
+        path.name for path in compiled.FOLDER.glob("*.py") if "import kernel\n" in path.read_text()
+    }
+    assert with_kernels
+    assert with_kernels < names

@@ -1,8 +1,13 @@
-"""How the engine's kernels are compiled."""
+"""How the engine's kernels are compiled, and how long compiled code is good for."""
 
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 from numba import njit
+
+FOLDER = Path(__file__).parent
+SOURCES = ("attention", "compiled", "kernels", "numbers", "products", "tile", "vectors")
 
 
 def kernel(function: Any = None, **options: Any) -> Any:
@@ -11,6 +16,19 @@ def kernel(function: Any = None, **options: Any) -> Any:
         return lambda function: kernel(function, **options)
     options |= {"fastmath": {"reassoc", "contract", "nsz", "arcp"}, "nogil": True}
     try:
-        return njit(cache=True, **options)(function)
+        compiled = njit(cache=True, **options)(function)
     except RuntimeError:  # no folder for it: read-only installation and home
         return njit(**options)(function)
+    # Numba looks whether the file has changed that a function stands in. But the functions that it calls are
+    # compiled into it, and they stand in other files: so that all of them count. There is no public way.
+    kept: Any = getattr(compiled._cache, "_cache_file", None)
+    if hasattr(kept, "_source_stamp"):
+        kept._source_stamp = source_stamp()
+    return compiled
+
+
+@cache
+def source_stamp() -> tuple[tuple[str, float, int], ...]:
+    """Name, time and size of every file that has kernels; of none where there are no files."""
+    paths = [path for name in SOURCES if (path := FOLDER / f"{name}.py").is_file()]
+    return tuple((path.name, path.stat().st_mtime, path.stat().st_size) for path in paths)

@@ -42,7 +42,7 @@ class CpuEngine:
         f32 = np.float32
         self._rooms = (
             np.empty((self.n_threads, room), f32),
-            np.empty((self.n_threads, config.context_length), f32),
+            np.empty((self.n_threads, MAX_TOKENS * config.context_length), f32),
         )
         self._logits = np.empty((MAX_TOKENS, V), f32)
         self._buffers = [np.empty((MAX_TOKENS, width), f32) for width in (C, C, 3 * C, F)]

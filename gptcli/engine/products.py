@@ -79,14 +79,15 @@ def _linear_rows(x, weights, biases, scales, out, room, n, how):
             low, high = part * W.shape[0] // n, (part + 1) * W.shape[0] // n
             sums = room[part, : T * (high - low)].reshape(T, high - low)
             for t in range(0, T, TOKENS):
-                _dot_rows(x[t : t + TOKENS], W, low, high, sums[t : t + TOKENS])
+                dot_rows(x[t : t + TOKENS], W, low, high, sums[t : t + TOKENS])
             for t in range(T):
                 _write(sums[t], biases[m][low:high], scales[m][low:high], out[t], first + low, how)
             first += W.shape[0]
 
 
 @kernel
-def _dot_rows(x, W, low, high, sums):
+def dot_rows(x, W, low, high, sums):
+    """x · W[low:high]ᵀ into sums, for TOKENS tokens or fewer."""
     T, I = x.shape
     n_rows, whole = n_rows_of(T), I // LANES * LANES
     j = low

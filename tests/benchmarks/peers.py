@@ -6,11 +6,13 @@
 All run on one checkpoint (random GPT-2 small unless one is given), each in a process of its own, stopped
 while it is not its turn: threads that spin would slow each other. A round measures 1 and 1 + NEW tokens;
 the decode rate is NEW over the difference. Medians of the rounds behind a first one, of ratios too: each is
-taken within a round, since memory changes its speed in minutes. The last line is JSON.
+taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports (and
+Numba's). The last line is JSON.
 """
 
 import argparse
 import json
+import os
 import signal
 import statistics
 import subprocess
@@ -118,10 +120,13 @@ def llama_runner(_name: str, path: Path) -> Run:
 def work(name: str, path: Path) -> None:
     """A contender's process: answers each `prompt new` with seconds and a few ids."""
     torch.set_num_threads(THREADS)
+    if name.startswith("gptcli"):
+        import numba  # noqa: F401  (its memory is not the model's)
+    before = peak_bytes(os.getpid())
     makers = {"gptcli": gptcli_runner, "transformers": transformers_runner}
     makers |= {"CTranslate2": ctranslate2_runner, "llama.cpp": llama_runner}
     run = makers[name.split()[0]](name, path)
-    print("ready", flush=True)
+    print(f"ready {before}", flush=True)
     for line in sys.stdin:
         n_prompt, n_new = map(int, line.split())
         prompt = prompt_of(n_prompt)
@@ -146,7 +151,8 @@ class Contender:
         self.child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
         )
-        if self.child.stdout.readline() != "ready\n":
+        said, _, self.bytes_before = self.child.stdout.readline().partition(" ")
+        if said != "ready":
             raise RuntimeError(f"{name} does not start")
         self.child.send_signal(signal.SIGSTOP)
 
@@ -158,9 +164,13 @@ class Contender:
         self.child.send_signal(signal.SIGSTOP)
         return answer
 
-    def peak_bytes(self) -> int:
-        status = Path(f"/proc/{self.child.pid}/status").read_text()
-        return int(status.partition("VmHWM:")[2].split()[0]) * 1024
+    def bytes_above_imports(self) -> int:
+        return peak_bytes(self.child.pid) - int(self.bytes_before)
+
+
+def peak_bytes(process: int) -> int:
+    status = Path(f"/proc/{process}/status").read_text()
+    return int(status.partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def convert(checkpoint: Path, folder: Path) -> None:
@@ -202,16 +212,19 @@ def show(found: dict, weight_gigabytes: float) -> None:
     bandwidth = found["read_gigabytes_per_second"]
     spoken = f"{statistics.median(bandwidth):.1f} GB/s ({min(bandwidth):.0f} to {max(bandwidth):.0f})"
     print(f"\nprompt of {found['prompt']}, {found['new']} new tokens; memory reads {spoken}")
-    print(f"{'':24}{'tokens/s':>10}{'GB/s':>8}{'of limit':>10}{'prefill ms':>12}{'same ids':>10}")
+    print(
+        f"{'':24}{'tokens/s':>10}{'GB/s':>8}{'of limit':>10}{'prefill ms':>12}{'peak MB':>10}{'same ids':>10}"
+    )
     for name, rates in found["tokens_per_second"].items():
         part = {"16": 0.5, "t8": 0.25, "_0": 0.25}.get(name[-2:], 1.0)
         gigabytes = [rate * weight_gigabytes * part for rate in rates]
         share = median_ratio(gigabytes, bandwidth)
         same = "yes" if found["ids_as_transformers"][name] else "no"
         prefill = statistics.median(found["prefill_milliseconds"][name])
-        rate = statistics.median(rates)
+        rate, peak = statistics.median(rates), found["peak_bytes_above_imports"][name] / 1e6
         print(
-            f"{name:24}{rate:10.1f}{statistics.median(gigabytes):8.1f}{share:10.2f}{prefill:12.1f}{same:>10}"
+            f"{name:24}{rate:10.1f}{statistics.median(gigabytes):8.1f}{share:10.2f}{prefill:12.1f}"
+            f"{peak:10.0f}{same:>10}"
         )
     for what, ratio, peer in comparisons(found):
         print(f"{what}: {ratio:.2f} of {peer}")
@@ -278,14 +291,16 @@ def main() -> None:
             if options.only is None or options.only in contender or contender == "transformers float32":
                 contenders[contender] = Contender(contender, folder / path)
         weight_gigabytes = (checkpoint / "model.safetensors").stat().st_size / 1e9
-        found = [measure(contenders, n, options.new, options.rounds) for n in options.prompts]
-        peaks = {name: contender.peak_bytes() for name, contender in contenders.items()}
+        found = []
+        for n in options.prompts:
+            found.append(measure(contenders, n, options.new, options.rounds))
+            peaks = {name: contender.bytes_above_imports() for name, contender in contenders.items()}
+            found[-1]["peak_bytes_above_imports"] = peaks
         seconds = whole_processes(checkpoint, folder, options.rounds)
         for part in found:
             show(part, weight_gigabytes)
-        print("\npeak memory, MB: " + ", ".join(f"{name} {peak / 1e6:.0f}" for name, peak in peaks.items()))
-        print("whole process, s: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))
-        figures = {"threads": THREADS, "measured": found, "peak_bytes": peaks, "seconds": seconds}
+        print("\nwhole process, s: " + ", ".join(f"{name} {value:.2f}" for name, value in seconds.items()))
+        figures = {"threads": THREADS, "measured": found, "seconds": seconds}
         figures["ratios"] = [comparisons(part) for part in found]
         print(json.dumps(figures))
         for contender in contenders.values():
