@@ -3,6 +3,7 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from gptcli.errors import ResourceError
 
@@ -36,13 +37,22 @@ def keep_freed() -> None:
     kernel, which clears them each time: 38,000 page faults and a sixth of the time of two such passes. Other
     C libraries have no such setting, and are left as they are. Source: man 3 mallopt.
     """
-    import ctypes
-
     TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
-    set_option = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
-    if set_option is not None:
+    if (set_option := _in_libc("mallopt")) is not None:
         set_option(MMAP_THRESHOLD, 32 << 20)  # its most
         set_option(TRIM_THRESHOLD, 64 << 20)
+
+
+def give_back_freed() -> None:
+    """Have the C library give back what it keeps, behind something large. Source: man 3 malloc_trim."""
+    if (trim := _in_libc("malloc_trim")) is not None:
+        trim(0)
+
+
+def _in_libc(name: str) -> Any:
+    import ctypes
+
+    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
 def _cgroup_rooms() -> Iterator[int]:

@@ -482,6 +482,28 @@ class TestSwitch:
         plain = [s.token_id for s in decode_greedy(model, [1], 9)]
         assert [s.token_id for s in decode_greedy(model, [1], 9, engine=switch)] == plain
 
+    @pytest.mark.parametrize(
+        ("greedy", "logprobs", "expected"), [(True, False, 0), (True, True, 1), (False, False, 1)]
+    )
+    def test_the_exact_head_is_prepared_where_it_is_wanted(self, monkeypatch, greedy, logprobs, expected):
+        prepared, warm_up = [], CpuEngine.warm_up_head
+        monkeypatch.setattr(CpuEngine, "warm_up_head", lambda self: (prepared.append(1), warm_up(self)))
+        monkeypatch.setattr(switch_module, "PREPARE_SECONDS", 0)
+        model = lively_model(config())
+        switch, cache = Switch(model), KVCache.of(model, 1, 9)
+        with torch.inference_mode():
+            while switch._thread is None:
+                assert switch.logits([1], cache, 9, greedy=greedy, logprobs=logprobs) is None
+            switch._thread.join()
+            assert len(prepared) == expected
+            for is_greedy in (True, False):  # and where it was not foreseen, it is there all the same
+                logits = switch.logits([2], cache, 9, greedy=is_greedy, logprobs=False)
+                cache.truncate(0)
+                assert logits.argmax() == model(torch.tensor([[2]])).argmax()
+        prepared.clear()
+        Switch(quantize_int8(lively_model(config()))).prepare(wait=True)
+        assert prepared == [1]
+
     def test_without_numba_pytorch_goes_on_and_says_why(self, monkeypatch):
         monkeypatch.setitem(sys.modules, "gptcli.engine.cpu", None)
         model = lively_model(config())

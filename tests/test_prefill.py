@@ -1,11 +1,14 @@
 """A prompt by the engine: the model's logits and cache, whatever its size and wherever it begins."""
 
+import threading
+
 import pytest
 import torch
 
 from gptcli.decode.draft import Drafts
 from gptcli.decode.greedy import decode_greedy
 from gptcli.engine import cpu
+from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine
 from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
@@ -39,7 +42,6 @@ def assert_equal_to_the_model(model, engine: CpuEngine) -> None:
             with torch.inference_mode():
                 logits = engine.prefill(new.tolist(), ours)
                 expected = model(new[None], theirs)[0, -1:]
-            assert logits is not None
             assert logits.shape == (1, VOCABULARY)
             assert (logits - expected).abs().max() <= 2e-6 * expected.abs().max()
         end = sum(sizes)
@@ -68,13 +70,9 @@ def test_on_the_columns_of_a_file_and_in_int8(tmp_path, has_onednn):
         assert_equal_to_the_model(model, engine_for(model))
 
 
-def test_is_left_to_pytorch_in_half_precision_and_until_it_is_prepared():
-    ids = list(range(20))
+def test_is_left_to_pytorch_in_half_precision():
     for dtype in (torch.bfloat16, torch.float16):
-        model = lively_model(config()).to(dtype)
-        assert engine_for(model).prefill(ids, KVCache.of(model, 1, 20)) is None
-    model = lively_model(config())
-    assert CpuEngine(model, 2).prefill(ids, KVCache.of(model, 1, 20)) is None
+        assert not engine_for(lively_model(config()).to(dtype)).can_prefill
 
 
 def test_gives_the_logits_that_greedy_decoding_looks_at():
@@ -86,30 +84,51 @@ def test_gives_the_logits_that_greedy_decoding_looks_at():
         with torch.inference_mode():
             logits = engine.prefill(ids, KVCache(model.config, 1, 20), largest_only=True)
             expected = model(torch.tensor([ids]))[0, -1]
-        assert logits is not None
         assert logits[0].argmax() == expected.argmax()
         assert abs(logits[0].max() - expected.max()) <= 2e-6 * expected.abs().max()
 
 
-def test_decoding_behind_it_gives_the_same_ids(monkeypatch):
+def test_decoding_behind_it_gives_the_same_ids_from_the_second_long_prompt_on(monkeypatch):
+    monkeypatch.setattr(switch_module, "PROMPT_TOKENS", MAX_TOKENS + 2)
     model = lively_model(config())
     switch = Switch(model)
     switch.prepare(wait=True)
-    assert switch.engine is not None
-    taken = []
-    prefill = switch.engine.prefill
-    monkeypatch.setattr(
-        switch.engine,
-        "prefill",
-        lambda ids, *rest, **more: (taken.append(len(ids)), prefill(ids, *rest, **more))[1],
-    )
-    for n_prompt in (MAX_TOKENS, MAX_TOKENS + 1, 40, CONTEXT, CONTEXT + 5):
-        ids = torch.randint(
-            0, VOCABULARY, (n_prompt,), generator=torch.Generator().manual_seed(n_prompt)
-        ).tolist()
+    engine, taken, may_begin = switch.engine, [], threading.Event()
+    prepare, prefill = engine.prepare_prefill, engine.prefill
+    monkeypatch.setattr(engine, "prepare_prefill", lambda: (may_begin.wait(), prepare()))
+
+    def counted(ids, *rest, **options):
+        taken.append(len(ids))
+        return prefill(ids, *rest, **options)
+
+    monkeypatch.setattr(engine, "prefill", counted)
+    for n_prompt in (MAX_TOKENS, MAX_TOKENS + 1, 40, 41, 42, CONTEXT, CONTEXT + 5):
+        generator = torch.Generator().manual_seed(n_prompt)
+        ids = torch.randint(0, VOCABULARY, (n_prompt,), generator=generator).tolist()
         plain = [step.token_id for step in decode_greedy(model, ids, 30)]
         for drafts in (None, Drafts()):
             fast = [step.token_id for step in decode_greedy(model, ids, 30, engine=switch, drafts=drafts)]
             assert fast == plain
-    # Not of eight tokens, which are a step, nor of more than the context, which slides.
-    assert taken == [MAX_TOKENS + 1] * 2 + [40] * 2 + [CONTEXT] * 2
+        assert (switch._prompt_thread is None) == (n_prompt <= MAX_TOKENS + 1)
+        if n_prompt == 41:
+            may_begin.set()
+            switch._prompt_thread.join()
+    # Neither of less, nor of more than the context, which slides.
+    assert taken == [42, 42, CONTEXT, CONTEXT]
+
+
+def test_without_memory_for_it_pytorch_goes_on(monkeypatch):
+    model = lively_model(config())
+    switch = Switch(model)
+    switch.prepare(wait=True)
+
+    def fail() -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(switch.engine, "prepare_prefill", fail)
+    ids = [index % VOCABULARY for index in range(80)]
+    plain = [step.token_id for step in decode_greedy(model, ids, 9)]
+    for _ in range(2):
+        assert [step.token_id for step in decode_greedy(model, ids, 9, engine=switch)] == plain
+        switch._prompt_thread.join()
+    assert not switch.engine.can_prefill

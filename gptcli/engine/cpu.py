@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.decode.rounding import NEAR_TIE
-from gptcli.engine import attention, kernels, products
+from gptcli.engine import kernels, products
 from gptcli.engine.arrays import NONE, Array, Linear, block_of, linear_of, norm_of, stored_in
 from gptcli.engine.prefill import PREFILL_TOKENS, Prefill
 from gptcli.engine.quick_head import build_quick_head
@@ -57,20 +57,14 @@ class CpuEngine:
         return f"Numba kernels, {self.n_threads} threads by {numba.threading_layer()}"
 
     def warm_up(self) -> None:
-        """Compile the kernels, or load them, and run each once.
+        """Compile the kernels of a block, or load them, and run them once; the head has its own."""
+        cache, x = KVCache.of(self._model, 1, 1), np.ones((1, self._model.config.emb_dim), np.float32)
+        self._run_blocks(x, cache)
 
-        The parts first, each kept on disk as soon as it is compiled: a process that ends before the last one
-        leaves less to do for the next.
-        """
-        cache = KVCache.of(self._model, 1, 1)
-        normed, mixed, fused, _, room, scores = self._room_for(1)
-        norm1, _, qkv, project, _, _ = self._blocks[0]
-        kernels.normalize(normed, *norm1, *self._norm, mixed)
-        attention.attend(fused, stored_in(cache)[0], 0, mixed, scores, self.n_threads)
-        for linear, out in ((qkv, fused), (project, mixed)):
-            products.run_linear(normed, linear, out, room, self.n_threads)
-        with torch.inference_mode():
-            self.logits([0], cache)
+    def warm_up_head(self) -> None:
+        """Likewise for exact logits, on arrays of its own: the engine may be decoding in another thread."""
+        x, logits, buffers = self._for_a_head()
+        kernels.head(x, self._final_norm, self._head, logits, buffers, self.n_threads, *self._norm)
 
     def _room_for(self, T: int) -> tuple[Array, ...]:
         return (*(buffer[:T] for buffer in self._buffers), *self._rooms)
@@ -81,14 +75,15 @@ class CpuEngine:
         if isinstance(head, nn.Linear):  # else it is int8 already
             quick = build_quick_head(head)
             small = Linear((quick.weight,), (NONE,), (quick.scale,))
-            # Compiled here and now, on arrays of its own: the engine may be decoding in another thread.
-            x, logits = (
-                np.ones((1, head.in_features), np.float32),
-                np.empty((1, head.out_features), np.float32),
-            )
-            buffers = tuple(np.empty_like(buffer) for buffer in self._room_for(1))
+            x, logits, buffers = self._for_a_head()
             self._run_quick_head(x, small, quick.radius, logits, buffers)
             self._quick_head = (small, quick.radius)
+
+    def _for_a_head(self) -> tuple[Array, Array, tuple[Array, ...]]:
+        """What a head reads and writes with one token, and its buffers."""
+        config = self._model.config
+        x, logits = np.ones((1, config.emb_dim), np.float32), np.empty((1, config.vocab_size), np.float32)
+        return x, logits, tuple(np.empty_like(buffer) for buffer in self._room_for(1))
 
     @property
     def int8_head(self) -> tuple[Tensor, Tensor] | None:
@@ -99,7 +94,7 @@ class CpuEngine:
         return torch.from_numpy(small.weights[0]), torch.from_numpy(small.scales[0])
 
     def prepare_prefill(self) -> None:
-        """Have the kernels for many tokens too, compiled here and now, beside what the engine decodes."""
+        """Have the kernels for many tokens too, if the model is in float32; others may decode meanwhile."""
         if self._model.tok_emb.weight.dtype == torch.float32:
             prefill, cache = Prefill(self._model, self.n_threads), KVCache.of(self._model, 1, 2)
             with torch.inference_mode():
@@ -122,28 +117,24 @@ class CpuEngine:
         """
         numba.set_num_threads(self.n_threads)  # of this thread
         x = self._embed(ids, cache.length).numpy()
-        buffers, stored = self._room_for(len(ids)), stored_in(cache)
-        for layer, weights in enumerate(self._blocks):
-            kernels.block(
-                x,
-                *weights,
-                stored[layer],
-                cache.length,
-                buffers,
-                self.n_threads,
-                self._activation,
-                *self._norm,
-            )
+        self._run_blocks(x, cache)
         cache.advance(len(ids))
         return self._head_of(x, largest_only=largest_only)
 
-    def prefill(self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False) -> Tensor | None:
-        """Any number of ids that the cache has room for → the last one's logits, [1, V], as `logits`.
+    def _run_blocks(self, x: Array, cache: KVCache) -> None:
+        """All blocks on x [T, C], in place."""
+        buffers, settings = self._room_for(len(x)), (self.n_threads, self._activation, *self._norm)
+        for layer, weights in enumerate(self._blocks):
+            kernels.block(x, *weights, stored_in(cache)[layer], cache.length, buffers, *settings)
 
-        None where it is not prepared, or the model is not in float32.
-        """
-        if self._prefill is None:
-            return None
+    @property
+    def can_prefill(self) -> bool:
+        """Whether `prefill` is prepared."""
+        return self._prefill is not None
+
+    def prefill(self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False) -> Tensor:
+        """Any number of ids that the cache has room for → the last one's logits, [1, V], as `logits`."""
+        assert self._prefill is not None
         numba.set_num_threads(self.n_threads)
         for first in range(0, len(ids), PREFILL_TOKENS):
             part = ids[first : first + PREFILL_TOKENS]

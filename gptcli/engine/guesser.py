@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gptcli.memory import available_bytes
+from gptcli.memory import available_bytes, give_back_freed
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.quantize import int8_copy
@@ -78,6 +78,8 @@ class Guesser:
             if (engine := self._switch.engine) is not None:
                 copy = CpuEngine(int8_copy(self._model, engine.int8_head), engine.n_threads)
                 copy.warm_up()
+                copy.warm_up_head()
                 self._copy = copy
+                give_back_freed()
         except Exception:  # too little memory, say: the text is the same without
             return

@@ -7,12 +7,12 @@ import numpy as np
 from numba import prange
 
 from gptcli.engine.attention import attend
-from gptcli.engine.compiled import kernel
+from gptcli.engine.compiled import inner, kernel
 from gptcli.engine.numbers import widen
 from gptcli.engine.products import ADD, STORE, dot, linear
 
 
-@kernel
+@inner
 def normalize(x, scale, shift, eps, unbiased, out):
     """LayerNorm: [T, C] → [T, C]."""
     T, C = x.shape
@@ -42,7 +42,7 @@ def block(x, norm1, norm2, qkv, project, up, down, cache, start, buffers, n, act
     linear(hidden, down[0], down[1], down[2], x, room, n, ADD)
 
 
-@kernel(parallel=True)
+@inner(parallel=True)
 def _settle(x, approximate, radius, W, margin, n):
     """Make exact whatever may be the largest: approximate [V] for x [C], each within radius [V] · |x|.
 

@@ -6,13 +6,12 @@ every loop is cut into `n` equal parts.
 """
 
 import math
-from typing import Any
 
 import numpy as np
 from numba import prange
 from numba.extending import overload
 
-from gptcli.engine.compiled import kernel
+from gptcli.engine.compiled import inner
 from gptcli.engine.numbers import exp, widen
 from gptcli.engine.tile import COLUMNS, TOKENS, columns_tile, n_rows_of, narrow_tile, rows_tile
 from gptcli.engine.vectors import LANES
@@ -23,7 +22,7 @@ TILED_TOKENS, TILED_INPUTS = 4, 64
 ACTIVATION_CODES = {"gelu_tanh": GELU_TANH, "gelu": GELU, "relu": RELU, "silu": SILU, "identity": STORE}
 
 
-@kernel(inline="always")
+@inner(inline="always")
 def _finish(value, how):
     """A feed-forward's activation, or nothing."""
     if how == GELU_TANH:
@@ -39,7 +38,7 @@ def _finish(value, how):
     return value
 
 
-@kernel
+@inner
 def _write(sums, bias, scale, out, first, how):
     """Scale, bias, activation or residual for neighbouring outputs, into `out` from `first` on."""
     n = sums.shape[0]
@@ -61,7 +60,7 @@ def _write(sums, bias, scale, out, first, how):
             target[j] = _finish(sums[j], how)
 
 
-@kernel
+@inner
 def dot(x, w):
     total = np.float32(0)
     for i in range(x.shape[0]):
@@ -69,23 +68,7 @@ def dot(x, w):
     return total
 
 
-@kernel(parallel=True)
-def _linear_rows(x, weights, biases, scales, out, room, n, how):
-    T = x.shape[0]
-    for part in prange(n):
-        first = 0
-        for m in range(len(weights)):
-            W = weights[m]  # [O, I]
-            low, high = part * W.shape[0] // n, (part + 1) * W.shape[0] // n
-            sums = room[part, : T * (high - low)].reshape(T, high - low)
-            for t in range(0, T, TOKENS):
-                dot_rows(x[t : t + TOKENS], W, low, high, sums[t : t + TOKENS])
-            for t in range(T):
-                _write(sums[t], biases[m][low:high], scales[m][low:high], out[t], first + low, how)
-            first += W.shape[0]
-
-
-@kernel
+@inner
 def dot_rows(x, W, low, high, sums):
     """x · W[low:high]ᵀ into sums, for TOKENS tokens or fewer."""
     T, I = x.shape
@@ -104,7 +87,29 @@ def dot_rows(x, W, low, high, sums):
         j += 1
 
 
-@kernel
+@inner
+def _some_rows(x, W, low, high, bias, scale, out, first, room, how):
+    """Outputs `low` to `high` of W [O, I], into `out` from `first` on."""
+    T = x.shape[0]
+    sums = room[: T * (high - low)].reshape(T, high - low)
+    for t in range(0, T, TOKENS):
+        dot_rows(x[t : t + TOKENS], W, low, high, sums[t : t + TOKENS])
+    for t in range(T):
+        _write(sums[t], bias[low:high], scale[low:high], out[t], first, how)
+
+
+@inner(parallel=True)
+def _linear_rows(x, weights, biases, scales, out, room, n, how):
+    for part in prange(n):
+        first = 0
+        for m in range(len(weights)):
+            O = weights[m].shape[0]
+            low, high = part * O // n, (part + 1) * O // n
+            _some_rows(x, weights[m], low, high, biases[m], scales[m], out, first + low, room[part], how)
+            first += O
+
+
+@inner
 def _add_four(x, i, W, sums):
     """Inputs i to i + 3 of W [I, O] into sums [T, O]: a sum is loaded and stored once for four."""
     w0, w1, w2, w3 = W[i], W[i + 1], W[i + 2], W[i + 3]
@@ -115,7 +120,7 @@ def _add_four(x, i, W, sums):
             total[j] += (x0 * widen(w0[j]) + x1 * widen(w1[j])) + (x2 * widen(w2[j]) + x3 * widen(w3[j]))
 
 
-@kernel
+@inner
 def _add_eight(x, i, W, sums):
     """Inputs i to i + 7, likewise."""
     w0, w1, w2, w3 = W[i], W[i + 1], W[i + 2], W[i + 3]
@@ -130,7 +135,7 @@ def _add_eight(x, i, W, sums):
             ) + ((x4 * widen(w4[j]) + x5 * widen(w5[j])) + (x6 * widen(w6[j]) + x7 * widen(w7[j])))
 
 
-@kernel
+@inner
 def _add_columns(x, W, low, high, sums):
     """Inputs `low` to `high` of W [I, O] into sums [T, O].
 
@@ -153,26 +158,30 @@ def _add_columns(x, W, low, high, sums):
         i += 1
 
 
-@kernel(parallel=True)
+@inner
+def _sum_up(room, T, O, low, high, n, bias, scale, out, how):
+    """Outputs `low` to `high` of the n threads' sums [T, O] in `room`."""
+    for t in range(T):
+        sums = room[0, t * O + low : t * O + high]
+        for other in range(1, n):
+            more = room[other, t * O + low : t * O + high]
+            for j in range(high - low):
+                sums[j] += more[j]
+        _write(sums, bias[low:high], scale[low:high], out[t], low, how)
+
+
+@inner(parallel=True)
 def _linear_columns(x, W, bias, scale, out, room, n, how):
-    T, O = x.shape[0], W.shape[1]  # W [I, O]
+    T, I, O = x.shape[0], W.shape[0], W.shape[1]  # W [I, O]
     for part in prange(n):
-        sums = room[part, : T * O]
-        sums[:] = 0
-        _add_columns(x, W, part * W.shape[0] // n, (part + 1) * W.shape[0] // n, sums.reshape(T, O))
+        room[part, : T * O] = 0
+        _add_columns(x, W, part * I // n, (part + 1) * I // n, room[part, : T * O].reshape(T, O))
     for part in prange(n):
-        low, high = part * O // n, (part + 1) * O // n
-        for t in range(T):
-            sums = room[0, t * O + low : t * O + high]
-            for other in range(1, n):
-                more = room[other, t * O + low : t * O + high]
-                for j in range(high - low):
-                    sums[j] += more[j]
-            _write(sums, bias[low:high], scale[low:high], out[t], low, how)
+        _sum_up(room, T, O, part * O // n, (part + 1) * O // n, n, bias, scale, out, how)
 
 
-@kernel
-def add_products(x, W, i, n_inputs, j, end, sums, k, ahead=0):
+@inner
+def add_products(x, W, i, n_inputs, j, end, sums, k, ahead):
     """x[:, i : i + n_inputs] · W[i : i + n_inputs, j:end] to sums[:, k:], for TOKENS tokens or fewer.
 
     By tiles as wide as they come; weights are asked of memory `ahead` rows further down.
@@ -184,29 +193,39 @@ def add_products(x, W, i, n_inputs, j, end, sums, k, ahead=0):
         narrow_tile(x, i, W, j, sums, k, n_inputs, ahead)
         j, k = j + LANES, k + LANES
     if j < end:
-        _add_columns(x, W[:, j:end], i, i + n_inputs, sums[:, k : k + end - j])
+        for row in range(i, i + n_inputs):
+            for t in range(x.shape[0]):
+                for c in range(end - j):
+                    sums[t, k + c] += x[t, row] * widen(W[row, j + c])
 
 
-@kernel(parallel=True)
+@inner
+def _some_tiles(x, W, low, high, bias, scale, out, room, how):
+    """Outputs `low` to `high` of W [I, O]."""
+    T, I = x.shape[0], W.shape[0]
+    sums = room[: T * (high - low)].reshape(T, high - low)
+    sums[:] = 0
+    for i in range(0, I, TILED_INPUTS):
+        n_inputs = min(TILED_INPUTS, I - i)
+        ahead = TILED_INPUTS if i + n_inputs < I else 0
+        for t in range(0, T, TOKENS):
+            add_products(x[t : t + TOKENS], W, i, n_inputs, low, high, sums[t : t + TOKENS], 0, ahead)
+    for t in range(T):
+        _write(sums[t], bias[low:high], scale[low:high], out[t], low, how)
+
+
+@inner(parallel=True)
 def _linear_tiles(x, W, bias, scale, out, room, n, how):
     """As `_linear_columns`, for several tokens: a thread has some of the outputs, tile by tile."""
-    T, I, O = x.shape[0], W.shape[0], W.shape[1]  # W [I, O]
+    O = W.shape[1]
     n_tiles = O // COLUMNS
     for part in prange(n):
         low = part * n_tiles // n * COLUMNS
         high = (part + 1) * n_tiles // n * COLUMNS if part < n - 1 else O
-        sums = room[part, : T * (high - low)].reshape(T, high - low)
-        sums[:] = 0
-        for i in range(0, I, TILED_INPUTS):
-            n_inputs = min(TILED_INPUTS, I - i)
-            ahead = TILED_INPUTS if i + n_inputs < I else 0
-            for t in range(0, T, TOKENS):
-                add_products(x[t : t + TOKENS], W, i, n_inputs, low, high, sums[t : t + TOKENS], 0, ahead)
-        for t in range(T):
-            _write(sums[t], bias[low:high], scale[low:high], out[t], low, how)
+        _some_tiles(x, W, low, high, bias, scale, out, room[part], how)
 
 
-@kernel
+@inner
 def _by_columns(x, W, bias, scale, out, room, n, how):
     if x.shape[0] < TILED_TOKENS:
         _linear_columns(x, W, bias, scale, out, room, n, how)
@@ -232,12 +251,3 @@ def _linear(x, weights, biases, scales, out, room, n, how):
         _by_columns(x, weights[0].T, biases[0], scales[0], out, room, n, how)
 
     return by_columns
-
-
-def run_linear(x: Any, matrices: Any, out: Any, room: Any, n: int) -> None:
-    """`linear` from Python, to have its loop compiled."""
-    weights, biases, scales = matrices
-    if weights[0].flags.c_contiguous:
-        _linear_rows(x, weights, biases, scales, out, room, n, STORE)
-    else:
-        _by_columns(x, weights[0].T, biases[0], scales[0], out, room, n, STORE)

@@ -17,7 +17,7 @@ from gptcli.quantize import to_int8
 # A sum of n float32 products is off by less than n units of rounding of the sum of their magnitudes (Higham
 # 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1); here are two sums, and some slack.
 UNIT = 2.0**-24
-CHUNK = 1024  # rows at once, so that building it takes little memory
+CHUNK = 256  # rows at once, so that building it takes little memory
 
 
 class QuickHead(NamedTuple):

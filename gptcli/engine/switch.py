@@ -1,9 +1,12 @@
 """When the engine takes over: prepared in a thread while PyTorch decodes, once it is measured to pay."""
 
+from __future__ import annotations
+
 import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import torch
@@ -11,6 +14,7 @@ from torch import Tensor
 
 from gptcli.engine.guesser import Guesser
 from gptcli.engine.model_steps import ModelSteps
+from gptcli.memory import give_back_freed
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 # long, once on a machine; PyTorch decodes meanwhile.
 PREPARE_SECONDS = 0.6
 SAVED = 0.5
+# So many tokens at once are taken in sooner by the kernels, fewer by PyTorch as soon.
+PROMPT_TOKENS = 64
 # The first steps are slower than the rest, so that many are not counted.
 WARM_UP = 2
 
@@ -34,7 +40,9 @@ class Switch:
         self.engine: CpuEngine | None = None
         self.one_at_a_time = threading.Lock()  # the engine's buffers are one, decoding may be many
         self._thread: threading.Thread | None = None
+        self._prompt_thread: threading.Thread | None = None
         self._threads = 0  # of PyTorch, to be given back after the preparation
+        self._wants_exact = False  # where it was not foreseen, the kernel is compiled when it is wanted
         self._steps, self._step_seconds, self._last = 0, float("inf"), 0.0
         self._plain = ModelSteps(model, "PyTorch")  # where there is no kernel, it checks guesses
         self.guesser = Guesser(model, self)
@@ -72,13 +80,16 @@ class Switch:
         if cache.length + len(ids) > cache.capacity:  # the window slides, which takes whole passes
             return None
         if self.engine is not None:
-            run = self.engine.logits if len(ids) <= self.engine.max_tokens else self.engine.prefill
+            is_step = len(ids) <= self.engine.max_tokens
+            if not is_step and not self._takes_prompts(len(ids)):
+                return None
+            run = self.engine.logits if is_step else self.engine.prefill
             with self.one_at_a_time:
-                logits = run(ids, cache, largest_only=greedy and not logprobs)
-                return None if logits is None else logits.clone()
+                return run(ids, cache, largest_only=greedy and not logprobs).clone()
         if self.why_not is not None:
             return self._plain.logits(ids, cache, tokens_left, greedy=greedy, logprobs=logprobs)
         if len(ids) == 1 and self._thread is None:
+            self._wants_exact = not greedy or logprobs
             self._measure()
             saved = max(tokens_left, self._steps) * self._step_seconds * SAVED
             if self._steps > WARM_UP and saved > PREPARE_SECONDS:
@@ -97,6 +108,31 @@ class Switch:
         if wait:
             self._thread.join()
 
+    def _prepare_head(self, engine: CpuEngine) -> None:
+        """The int8 head, for which there may be no memory, and the exact one where that is wanted."""
+        with suppress(MemoryError):
+            engine.build_quick_head()
+        if self._wants_exact or engine.int8_head is None:
+            engine.warm_up_head()
+
+    def _takes_prompts(self, n_tokens: int) -> bool:
+        """Whether the engine takes in so many; it gets ready for it beside the first long prompt.
+
+        A process that has one prompt alone is spared the time and the memory.
+        """
+        assert self.engine is not None
+        if n_tokens < PROMPT_TOKENS:
+            return False
+        if self._prompt_thread is None:
+            self._prompt_thread = threading.Thread(target=self._prepare_prefill)
+            self._prompt_thread.start()
+        return self.engine.can_prefill
+
+    def _prepare_prefill(self) -> None:
+        assert self.engine is not None
+        with suppress(Exception):  # too little memory, say: PyTorch goes on
+            self.engine.prepare_prefill()
+
     def _measure(self) -> None:
         now = time.perf_counter()
         if self._steps >= WARM_UP:
@@ -112,9 +148,9 @@ class Switch:
 
             engine = CpuEngine(self._model, n_threads)
             engine.warm_up()
+            self._prepare_head(engine)
+            give_back_freed()  # by the compiler, most of it
             self.engine = engine
-            engine.build_quick_head()  # the engine decodes meanwhile
-            engine.prepare_prefill()
         except Exception as error:  # no Numba here, or none that works: PyTorch goes on
             self.why_not = f"{type(error).__name__}: {error}"
         finally:
