@@ -1,7 +1,7 @@
 """The engine by itself: python -m tests.benchmarks.engine [PRESET ...]
 
-What preparing it takes where its kernels are compiled; tokens/s beside PyTorch; what checking several
-tokens at once costs; how the rate falls with size and context, in float32 and int8. Random weights.
+What preparing it takes where its kernels are compiled; tokens/s and prompts beside PyTorch; what checking
+several tokens at once costs; how the rate falls with size and context, in float32 and int8. Random weights.
 """
 
 import json
@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from functools import partial
 
 import torch
 
@@ -19,6 +20,7 @@ from gptcli.device import read_bandwidth
 from gptcli.model.cache import KVCache
 from gptcli.presets import resolve_options
 from gptcli.runtime import ReadyModel, make_ready
+from tests.benchmarks.timing import interleaved
 
 PREPARE = """
 import time
@@ -60,6 +62,30 @@ def step_seconds(ready: ReadyModel, context: int, n_tokens: int = 1, *, engine: 
                 next_logits(ready.model, ids, cache, greedy=True)
 
         return median_seconds(run)
+
+
+def prefill_seconds(ready: ReadyModel, n_tokens: int) -> dict[str, float]:
+    """A prompt of so many tokens by PyTorch, and by the engine, which is prepared."""
+    ids = torch.randint(ready.config.vocab_size, (n_tokens,)).tolist()
+    engine = ready.engine.engine
+    if not engine.can_prefill:
+        engine.prepare_prefill()
+
+    def cache() -> KVCache:
+        return KVCache.of(ready.model, 1, n_tokens + 1)
+
+    with torch.inference_mode():
+        ways = {
+            "PyTorch": lambda: next_logits(ready.model, ids, cache(), greedy=True),
+            "kernels": lambda: engine.prefill(ids, cache(), largest_only=True),
+        }
+        return interleaved({name: partial(seconds_of, run) for name, run in ways.items()}, 9)
+
+
+def seconds_of(run: Callable[[], object]) -> float:
+    start = time.perf_counter()
+    run()
+    return time.perf_counter() - start
 
 
 def own_guesses(ready: ReadyModel) -> dict[str, float]:
@@ -111,6 +137,11 @@ def main(presets: list[str]) -> None:
                 plain = step_seconds(ready, 16, engine=False)
                 found[name] |= {"cost_of_tokens": costs, "pytorch_step_seconds": plain}
                 told = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
+                prefill = {n: prefill_seconds(ready, n) for n in (16, 64, 512, 1000)}
+                found[name]["prefill_seconds"] = prefill
+                for way in ("PyTorch", "kernels"):
+                    milliseconds = ", ".join(f"{n}: {by[way] * 1e3:.0f}" for n, by in prefill.items())
+                    print(f"{'':20} prompts by {way}, ms: {milliseconds}")
                 print(f"{'':20} several at once, in steps of one: {told}; PyTorch {1 / plain:.1f} tokens/s")
             if not quantize:
                 found[f"{preset} own guesses"] = own = own_guesses(ready)
