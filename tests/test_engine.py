@@ -299,8 +299,11 @@ class TestOwnGuesses:
 
     def test_share_the_int8_head_that_the_engine_has(self):
         model = lively_model(config())
-        engine = ready_switch(model).engine
-        weight, scale = engine.int8_head
+        switch = ready_switch(model)
+        switch.guesser.prepare(wait=True)
+        weight, scale = switch.engine.int8_head
+        guessing = switch.guesser._copy._head.weights[0]
+        assert guessing.ctypes.data == weight.data_ptr()
         apart, shared = int8_copy(model).out_head, int8_copy(model, (weight, scale)).out_head
         assert shared.weight.data_ptr() == weight.data_ptr()
         assert shared.weight.equal(apart.weight)

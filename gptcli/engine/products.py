@@ -225,20 +225,12 @@ def _linear_tiles(x, W, bias, scale, out, room, n, how):
         _some_tiles(x, W, low, high, bias, scale, out, room[part], how)
 
 
-@inner
-def _by_columns(x, W, bias, scale, out, room, n, how):
-    if x.shape[0] < TILED_TOKENS:
-        _linear_columns(x, W, bias, scale, out, room, n, how)
-    else:
-        _linear_tiles(x, W, bias, scale, out, room, n, how)
-
-
 def linear(_x, _weights, _biases, _scales, _out, _room, _n, _how):
     """out = activation(x·Wᵀ·scale + bias), or out += …, for matrices side by side: [T, I] → [T, sum of O]."""
     raise NotImplementedError("compiled code only")
 
 
-@overload(linear)
+@overload(linear, inline="always")
 def _linear(x, weights, biases, scales, out, room, n, how):
     if weights[0].layout == "C":
 
@@ -248,6 +240,10 @@ def _linear(x, weights, biases, scales, out, room, n, how):
         return by_rows
 
     def by_columns(x, weights, biases, scales, out, room, n, how):
-        _by_columns(x, weights[0].T, biases[0], scales[0], out, room, n, how)
+        W, bias, scale = weights[0].T, biases[0], scales[0]
+        if x.shape[0] < TILED_TOKENS:
+            _linear_columns(x, W, bias, scale, out, room, n, how)
+        else:
+            _linear_tiles(x, W, bias, scale, out, room, n, how)
 
     return by_columns
