@@ -19,8 +19,8 @@ SIZES = [(1, 1), (7, 5), (16, COLUMNS), (64, 2 * COLUMNS), (130, 3 * COLUMNS + 5
 
 
 @njit
-def run_linear(x, matrices, out, room, n):
-    products.linear(x, *matrices, out, room, n, products.STORE)
+def run_linear(x, weights, biases, scales, out, room, n, how):
+    products.linear(x, weights, biases, scales, out, room, n, how)
 
 
 def stored(matrix: torch.Tensor) -> np.ndarray:
@@ -48,13 +48,15 @@ def test_every_number_of_tokens_and_threads_gives_the_product(dtype, by_columns)
         room = np.full((n, MAX_TOKENS * n_outputs), np.nan, np.float32)
         for T in range(1, MAX_TOKENS + 1):
             x = torch.randn(T, n_inputs, generator=generator)
-            out = np.full((T + 1, n_outputs), 7, np.float32)
-            run_linear(x.numpy(), matrices, out[:T], room, n)
             exact = x.double() @ W.double().t() * scale + bias
             magnitude = x.double().abs() @ W.double().abs().t() * scale + bias
-            # Any order of a sum of I products stays within so much (Higham 2002, section 3.1).
-            assert (torch.from_numpy(out[:T]) - exact).abs().le((n_inputs + 4) * UNIT * magnitude).all()
-            assert (out[T] == 7).all()  # and nothing else is written
+            for how, before in ((products.STORE, 0.0), (products.ADD, 7.0)):
+                out = np.full((T + 1, n_outputs), 7, np.float32)
+                run_linear(x.numpy(), *matrices, out[:T], room, n, how)
+                error = (torch.from_numpy(out[:T]) - (exact + before)).abs()
+                # Any order of a sum of I products stays within so much (Higham 2002, section 3.1).
+                assert error.le((n_inputs + 4) * UNIT * (magnitude + before)).all()
+                assert (out[T] == 7).all()  # and nothing else is written
 
 
 def test_tiles_keep_within_the_registers():
