@@ -7,10 +7,11 @@ import pytest
 import torch
 from numba import config as numba_config
 from numba import njit
+from numba.np.numpy_support import from_dtype
 
 from gptcli.engine import compiled, products
 from gptcli.engine.cpu import MAX_TOKENS
-from gptcli.engine.tile import COLUMNS, MOST_ROWS, TOKENS, n_rows_of
+from gptcli.engine.tile import COLUMNS, MOST_ROWS, TOKENS, n_rows_of, provide
 
 UNIT = 2.0**-24
 DTYPES = [torch.float32, torch.bfloat16, torch.float16, torch.int8]
@@ -38,6 +39,7 @@ def draw(n_rows: int, n_columns: int, dtype: torch.dtype, generator: torch.Gener
 @pytest.mark.parametrize("by_columns", [True, False], ids=["columns", "rows"])
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_every_number_of_tokens_and_threads_gives_the_product(dtype, by_columns):
+    provide(from_dtype(stored(torch.empty(1, dtype=dtype)).dtype))
     generator = torch.Generator().manual_seed(0)
     for (n_inputs, n_outputs), n in itertools.product(SIZES, (1, 2, 3)):
         W = draw(n_inputs, n_outputs, dtype, generator)

@@ -6,8 +6,7 @@ from numba import prange
 from gptcli.engine.compiled import inner, kernel
 from gptcli.engine.numbers import exp, narrow, widen
 from gptcli.engine.products import add_products, dot_rows
-from gptcli.engine.tile import TOKENS
-from gptcli.engine.vectors import LANES
+from gptcli.engine.tile import LANES, TOKENS
 
 VALUES_AHEAD = 32  # rows that are asked of memory before they are wanted
 

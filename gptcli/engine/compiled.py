@@ -7,7 +7,7 @@ from typing import Any
 from numba import njit
 
 FOLDER = Path(__file__).parent
-SOURCES = ("attention", "compiled", "kernels", "numbers", "products", "tile", "vectors")
+SOURCES = ("attention", "compiled", "kernels", "numbers", "products", "tile")
 
 
 def inner(function: Any = None, **options: Any) -> Any:

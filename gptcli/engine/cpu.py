@@ -5,6 +5,7 @@ from collections.abc import Sequence
 import numba
 import numpy as np
 import torch
+from numba.np.numpy_support import from_dtype
 from torch import Tensor, nn
 
 from gptcli.decode.rounding import NEAR_TIE
@@ -12,6 +13,7 @@ from gptcli.engine import kernels, products
 from gptcli.engine.arrays import NONE, Array, Linear, block_of, linear_of, norm_of, stored_in
 from gptcli.engine.prefill import PREFILL_TOKENS, Prefill
 from gptcli.engine.quick_head import build_quick_head
+from gptcli.engine.tile import provide
 from gptcli.model.cache import KVCache
 from gptcli.model.feedforward import FeedForward
 from gptcli.model.gpt import GPTModel
@@ -27,6 +29,8 @@ class CpuEngine:
         config = model.config
         if (reason := unsupported(model)) is not None:
             raise ValueError(reason)
+        for stored in (np.float32, np.int8, stored_in(KVCache.of(model, 1, 1)).dtype):
+            provide(from_dtype(np.dtype(stored)))
         self._model = model
         self.n_threads = min(n_threads, numba.get_num_threads())
         self._blocks = [block_of(block) for block in model.trf_blocks]

@@ -9,8 +9,7 @@ from torch import Tensor
 from gptcli.engine import attention
 from gptcli.engine.arrays import Array
 from gptcli.engine.onednn import OneDnnProjection
-from gptcli.engine.tile import TOKENS
-from gptcli.engine.vectors import LANES
+from gptcli.engine.tile import LANES, TOKENS
 from gptcli.model.gpt import GPTModel
 
 # Products are as fast with half as many, but then all keys are turned twice: 252 ms for a prompt of 512 and

@@ -13,8 +13,15 @@ from numba.extending import overload
 
 from gptcli.engine.compiled import inner
 from gptcli.engine.numbers import exp, widen
-from gptcli.engine.tile import COLUMNS, TOKENS, columns_tile, n_rows_of, narrow_tile, rows_tile
-from gptcli.engine.vectors import LANES
+from gptcli.engine.tile import (
+    COLUMNS,
+    LANES,
+    TOKENS,
+    call_narrow_tile,
+    call_rows_tile,
+    call_wide_tile,
+    n_rows_of,
+)
 
 STORE, ADD, GELU_TANH, GELU, RELU, SILU = range(6)
 # From so many tokens on, tiles are sooner than whole rows; so many inputs go by before the next tile.
@@ -75,7 +82,7 @@ def dot_rows(x, W, low, high, sums):
     n_rows, whole = n_rows_of(T), I // LANES * LANES
     j = low
     while j + n_rows <= high:
-        rows_tile(x, W, j, sums, j - low, whole)
+        call_rows_tile(x, 0, W, j, 0, sums, j - low, whole, 0)
         for i in range(whole, I):
             for t in range(T):
                 for r in range(n_rows):
@@ -187,10 +194,10 @@ def add_products(x, W, i, n_inputs, j, end, sums, k, ahead):
     By tiles as wide as they come; weights are asked of memory `ahead` rows further down.
     """
     while j + COLUMNS <= end:
-        columns_tile(x, i, W, j, sums, k, n_inputs, ahead)
+        call_wide_tile(x, i, W, i, j, sums, k, n_inputs, ahead)
         j, k = j + COLUMNS, k + COLUMNS
     while j + LANES <= end:
-        narrow_tile(x, i, W, j, sums, k, n_inputs, ahead)
+        call_narrow_tile(x, i, W, i, j, sums, k, n_inputs, ahead)
         j, k = j + LANES, k + LANES
     if j < end:
         for row in range(i, i + n_inputs):
