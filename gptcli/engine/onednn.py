@@ -1,7 +1,7 @@
 """Matrix products on a CPU by oneDNN, which PyTorch carries beside the library that its own `linear` calls.
 
 In float32 that other library (MKL) reaches half the speed on processors that are not Intel's: 190 against 440
-GFLOP/s for 512 tokens of GPT-2 small on two Zen 4 cores. The operator is PyTorch's own but not public, so it
+GFLOP/s for 512 tokens of GPT-2 small on two Zen 5 cores. The operator is PyTorch's own but not public, so it
 is tried first, and `F.linear` stays in its place where it is not there.
 """
 
