@@ -28,11 +28,18 @@ class Engine(Protocol):
         """As many tokens at once; 0 as long as it is not ready."""
 
     def logits(
-        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, greedy: bool, logprobs: bool
+        self,
+        ids: Sequence[int],
+        cache: KVCache,
+        tokens_left: int,
+        *,
+        greedy: bool,
+        logprobs: bool,
+        last: int | None = None,
     ) -> Tensor | None:
         """Float32 logits [T, V] of `ids` behind what the cache holds, taken in; None: let the model do it.
 
-        Of more than `max_tokens`, if it takes them at all, those of the last alone, [1, V].
+        Only the `last` of them are looked at, if that is given, and there may be no more.
         Where `greedy` alone looks at them, those that are neither the largest nor a near-tie with it need not
         be exact, but for the sum of their exponentials with `logprobs`.
         """
@@ -107,7 +114,9 @@ def decode(
         rows = None  # [1 + guesses, V]
         if engine is not None and cache is not None:
             new = [*ids[cache.length :], *guesses]
-            rows = engine.logits(new, cache, end - len(ids), greedy=is_greedy, logprobs=logprobs)
+            rows = engine.logits(
+                new, cache, end - len(ids), greedy=is_greedy, logprobs=logprobs, last=1 + len(guesses)
+            )
             if drafts is not None and rows is not None:
                 drafts.ran(len(new))
         if rows is None:

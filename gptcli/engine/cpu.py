@@ -18,7 +18,7 @@ from gptcli.model.cache import KVCache
 from gptcli.model.feedforward import FeedForward
 from gptcli.model.gpt import GPTModel
 
-MAX_TOKENS = 8
+MAX_TOKENS = 16
 
 
 class CpuEngine:
@@ -113,17 +113,19 @@ class CpuEngine:
             x, self._final_norm, small, radius, W, margin, logits, buffers, self.n_threads, *self._norm
         )
 
-    def logits(self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False) -> Tensor:
+    def logits(
+        self, ids: Sequence[int], cache: KVCache, *, largest_only: bool = False, last: int | None = None
+    ) -> Tensor:
         """Up to `MAX_TOKENS` ids behind what the cache holds → float32 logits [T, V]; it takes them in.
 
-        They are valid until the next call.
+        They are valid until the next call, and of the `last` alone, if that is given.
         With `largest_only` those that cannot be the largest, nor near it, may be off by some hundredths.
         """
         numba.set_num_threads(self.n_threads)  # of this thread
         x = self._embed(ids, cache.length).numpy()
         self._run_blocks(x, cache)
         cache.advance(len(ids))
-        return self._head_of(x, largest_only=largest_only)
+        return self._head_of(x if last is None else x[-last:], largest_only=largest_only)
 
     def _run_blocks(self, x: Array, cache: KVCache) -> None:
         """All blocks on x [T, C], in place."""

@@ -123,7 +123,14 @@ class GraphSteps:
         return "CUDA graphs" if self._recorded else "PyTorch"
 
     def logits(
-        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, greedy: bool, logprobs: bool
+        self,
+        ids: Sequence[int],
+        cache: KVCache,
+        tokens_left: int,
+        *,
+        greedy: bool,
+        logprobs: bool,
+        last: int | None = None,
     ) -> Tensor | None:
         """Float32 logits [T, V] on the host, behind what the cache holds; None for lack of room."""
         with self._one_at_a_time:

@@ -29,6 +29,7 @@ class ModelSteps:
         *,
         greedy: bool,
         logprobs: bool,
+        last: int | None = None,
     ) -> Tensor | None:
         """Float32 logits [T, V] of the ids behind what the cache holds; None for lack of room."""
         if len(ids) > min(self.max_tokens, cache.capacity - cache.length):

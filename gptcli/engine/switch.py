@@ -67,12 +67,19 @@ class Switch:
         return f"PyTorch ({self.why_not})" if self.why_not else "PyTorch"
 
     def logits(
-        self, ids: Sequence[int], cache: KVCache, tokens_left: int, *, greedy: bool, logprobs: bool
+        self,
+        ids: Sequence[int],
+        cache: KVCache,
+        tokens_left: int,
+        *,
+        greedy: bool,
+        logprobs: bool,
+        last: int | None = None,
     ) -> Tensor | None:
         """Float32 logits [T, V] of the ids behind what the cache holds; None where PyTorch has to do it.
 
-        Of more than `max_tokens` those of the last, [1, V].
-        `tokens_left` are still wanted: a few are not worth the preparation.
+        Of the `last` alone, if that is given; of more than `max_tokens`, of one. `tokens_left` are still
+        wanted: a few are not worth the preparation.
         """
         if self._threads and not (self._thread and self._thread.is_alive()):
             torch.set_num_threads(self._threads)
@@ -80,12 +87,13 @@ class Switch:
         if cache.length + len(ids) > cache.capacity:  # the window slides, which takes whole passes
             return None
         if self.engine is not None:
-            is_step = len(ids) <= self.engine.max_tokens
+            is_step, largest_only = len(ids) <= self.engine.max_tokens, greedy and not logprobs
             if not is_step and not self._takes_prompts(len(ids)):
                 return None
-            run = self.engine.logits if is_step else self.engine.prefill
             with self.one_at_a_time:
-                return run(ids, cache, largest_only=greedy and not logprobs).clone()
+                if is_step:
+                    return self.engine.logits(ids, cache, largest_only=largest_only, last=last).clone()
+                return self.engine.prefill(ids, cache, largest_only=largest_only).clone()
         if self.why_not is not None:
             return self._plain.logits(ids, cache, tokens_left, greedy=greedy, logprobs=logprobs)
         if len(ids) == 1 and self._thread is None:
