@@ -1,10 +1,11 @@
 """A from-scratch PyTorch GPT-2 on the command line, and from Python: `load_model`, `generate`."""
 
+from gptcli.version import __version__
+
 TYPE_CHECKING = False  # the name that type checkers know; importing typing takes 5 ms
 if TYPE_CHECKING:
     from gptcli.api import generate, load_model
 
-__version__ = "0.1.0"
 __all__ = ["__version__", "generate", "load_model"]
 
 

@@ -2,9 +2,9 @@
 
 import gc
 
-from gptcli import interrupts
+from gptcli.system import signals
 
-interrupts.end_at_once()  # before anything that takes time
+signals.end_at_once()  # before anything that takes time
 # Imports make hundreds of thousands of objects that stay, and each collection would look at all of them: 0.25
 # s of a start with torch. `Decoding.load` turns it on again.
 gc.disable()

@@ -5,13 +5,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from gptcli.decode.completion import Completion, FinishReason
-from gptcli.decode.greedy import decode
+from gptcli.decode.loop import decode
 from gptcli.decode.request import prepare
 from gptcli.decode.sampling import Sampling
 from gptcli.runtime import ReadyModel, make_ready
-from gptcli.source import choose_source
 from gptcli.tokenizer import Tokenizer
 from gptcli.weights.hub import fetch, is_hub_name
+from gptcli.weights.source import choose_source
 
 
 @dataclass(frozen=True)

@@ -9,23 +9,23 @@ from typing import TYPE_CHECKING, Literal
 
 import torch
 
-from gptcli.config import ModelConfig
-from gptcli.cost import count_parameters, kv_bytes_per_token
-from gptcli.decode.draft import Drafts
-from gptcli.device import find_device, free_bytes
+from gptcli.config.cost import count_parameters, kv_bytes_per_token
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.presets import ResolvedConfig, preset_layer, resolve
+from gptcli.decode.speculation import Drafts
 from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
-from gptcli.memory import keep_freed, require
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
-from gptcli.presets import ResolvedConfig, preset_layer, resolve
-from gptcli.quantize import quantize_int8
+from gptcli.model.int8 import quantize_int8
+from gptcli.system.device import find_device, free_bytes
+from gptcli.system.memory import keep_freed, require
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import LoadPlan
 
 if TYPE_CHECKING:
-    from gptcli.engine.graph import GraphSteps
-    from gptcli.engine.model_steps import ModelSteps
+    from gptcli.engine.cuda_graphs import GraphSteps
+    from gptcli.engine.torch_engine import ModelSteps
     from gptcli.parallel.group import Group
 
 Speculation = Literal["auto", "lookup", "self", "off"]
@@ -139,7 +139,7 @@ def _part(
     source: ResolvedConfig | LoadPlan, group: Group, dtype: str, seed: int, cache_tokens: int
 ) -> tuple[GPTModel, list[str]]:
     """This process's part of a model, and what the user should know of its file."""
-    from gptcli.parallel.ready import ready_part
+    from gptcli.parallel.load import ready_part
 
     return ready_part(source, group, dtype=DTYPES[dtype], seed=seed, cache_tokens=cache_tokens)
 
@@ -149,14 +149,14 @@ def _engine(model: GPTModel) -> Switch | GraphSteps:
     device = model.tok_emb.weight.device
     if device.type == "cpu":
         return Switch(model)
-    from gptcli.engine.graph import CudaGraphs, GraphSteps
+    from gptcli.engine.cuda_graphs import CudaGraphs, GraphSteps
 
     return GraphSteps(model, CudaGraphs(device))
 
 
 def _share(model: GPTModel, group: Group) -> ModelSteps:
+    from gptcli.parallel.load import share
     from gptcli.parallel.model import ParallelGPTModel
-    from gptcli.parallel.ready import share
 
     assert isinstance(model, ParallelGPTModel)
     return share(model, group)

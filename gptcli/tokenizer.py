@@ -8,9 +8,9 @@ from importlib.resources import files
 import tiktoken
 from tiktoken_ext.openai_public import r50k_pat_str
 
-from gptcli.config import ModelConfig
+from gptcli.config.choices import GPT2_END_OF_TEXT
+from gptcli.config.model_config import ModelConfig
 from gptcli.errors import UsageError
-from gptcli.names import GPT2_END_OF_TEXT
 
 END_OF_TEXT = "<|endoftext|>"
 

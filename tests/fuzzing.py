@@ -7,8 +7,8 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
-from gptcli.config import KEYS
-from gptcli.shapes import parameter_shapes
+from gptcli.config.model_config import KEYS
+from gptcli.config.shapes import parameter_shapes
 from tests.models import tiny_config, tiny_values
 
 SMALL = {"n_layers": 1, "emb_dim": 8, "n_heads": 2, "vocab_size": 11, "context_length": 4}

@@ -10,10 +10,10 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from gptcli.config import ModelConfig, build_config
+from gptcli.config.model_config import ModelConfig, build_config
+from gptcli.config.shapes import parameter_shapes
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
-from gptcli.shapes import parameter_shapes
 
 
 def tiny_values(**changes: Any) -> dict[str, Any]:

@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 
 
 def naive_logits(config: ModelConfig, state: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:

@@ -11,14 +11,14 @@ from pathlib import Path
 import torch
 
 from gptcli.decode.batch import Batch, Row
-from gptcli.decode.draft import Drafts
-from gptcli.decode.greedy import decode, decode_greedy
+from gptcli.decode.loop import decode, decode_greedy
 from gptcli.decode.sampling import Sampling
+from gptcli.decode.speculation import Drafts
 from gptcli.errors import NumericsError
 from gptcli.model.gpt import GPTModel
 from gptcli.parallel.join import join
 from gptcli.runtime import ReadyModel, make_ready
-from gptcli.torchrun import torchrun
+from gptcli.system.torchrun import torchrun
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from gptcli.decode.batch import Batch, Row
-from gptcli.decode.greedy import decode_greedy
+from gptcli.decode.loop import decode_greedy
 from gptcli.errors import NumericsError
 from gptcli.model.cache import KVCache
 from gptcli.model.ragged_cache import RaggedCache

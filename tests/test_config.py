@@ -5,10 +5,10 @@ import json
 import pytest
 import yaml
 
-from gptcli.config import ModelConfig, build_config
-from gptcli.config_files import MAX_CONFIG_BYTES, read_config_file
+from gptcli.config.files import MAX_CONFIG_BYTES, read_config_file
+from gptcli.config.model_config import ModelConfig, build_config
+from gptcli.config.presets import preset_name, preset_names, resolve_options
 from gptcli.errors import ConfigError, UsageError
-from gptcli.presets import preset_name, preset_names, resolve_options
 from tests.models import tiny_values
 
 

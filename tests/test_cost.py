@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcli.config import build_config
-from gptcli.cost import (
+from gptcli.config.choices import GATES
+from gptcli.config.cost import (
     count_active_parameters,
     count_parameters,
     flops,
@@ -13,10 +13,10 @@ from gptcli.cost import (
     parameter_variants,
     parameters_by_component,
 )
+from gptcli.config.model_config import build_config
+from gptcli.config.presets import preset_names, resolve_options
+from gptcli.config.shapes import component_of, parameter_shapes
 from gptcli.model.init import empty_model
-from gptcli.names import GATES
-from gptcli.presets import preset_names, resolve_options
-from gptcli.shapes import component_of, parameter_shapes
 from tests.models import tiny_config
 
 # Counted by the makers and by many users since; the tutorial prints the last column's first and last.

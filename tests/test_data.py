@@ -11,10 +11,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcli import data
-from gptcli.data import EndlessBatches, GPTDatasetV1, create_dataloader_v1, map_tokens, write_tokens
 from gptcli.errors import UsageError
 from gptcli.tokenizer import Tokenizer, gpt2_encoding
+from gptcli.train import data
+from gptcli.train.data import EndlessBatches, GPTDatasetV1, create_dataloader_v1, map_tokens, write_tokens
 from tests.models import tiny_config
 
 SMALL = tiny_config(vocab_size=400, tokenizer="gpt2-first-ranks")

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 import torch
 
-from gptcli.decode.draft import Drafts
-from gptcli.decode.greedy import decode_greedy
-from gptcli.decode.lookup import Lookup
+from gptcli.decode.loop import decode_greedy
+from gptcli.decode.prompt_lookup import Lookup
+from gptcli.decode.speculation import Drafts
 from gptcli.engine import guesser as guesser_module
 from gptcli.engine import onednn
 from gptcli.engine import switch as switch_module
@@ -21,7 +21,7 @@ from gptcli.engine.products import ACTIVATION_CODES
 from gptcli.engine.switch import Switch
 from gptcli.model.activations import ACTIVATIONS, Identity
 from gptcli.model.cache import KVCache
-from gptcli.quantize import Int8Linear, int8_copy, quantize_int8
+from gptcli.model.int8 import Int8Linear, int8_copy, quantize_int8
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from tests.models import lively_model, save_huggingface, tiny_config
@@ -242,7 +242,7 @@ class TestSpeculation:
             fast = decode_greedy(model, [first], 40, engine=switch, drafts=ScriptedDrafts([first, *plain], 3))
             assert [s.token_id for s in fast] == plain
             with monkeypatch.context() as patch:
-                patch.setattr("gptcli.decode.greedy.is_near_tie", lambda logits: [False] * len(logits))
+                patch.setattr("gptcli.decode.loop.is_near_tie", lambda logits: [False] * len(logits))
                 unguarded = decode_greedy(model, [first], 40, engine=switch)
                 differed += [s.token_id for s in unguarded] != plain
         assert differed
@@ -661,5 +661,5 @@ def test_a_prompt_taken_in_by_parts_gives_the_same(monkeypatch):
     ids = [i % VOCABULARY for i in range(0, 7 * CONTEXT, 7)]
     whole = [s.token_id for s in decode_greedy(model, ids[:50], 20)]
     for tokens in (1, 7, 49):
-        monkeypatch.setattr("gptcli.decode.greedy.PREFILL_TOKENS", tokens)
+        monkeypatch.setattr("gptcli.decode.loop.PREFILL_TOKENS", tokens)
         assert [s.token_id for s in decode_greedy(model, ids[:50], 20)] == whole

@@ -9,15 +9,15 @@ import torch
 import torch.nn.functional as F
 from transformers import GPT2LMHeadModel
 
+from gptcli.config.choices import GATES
+from gptcli.config.presets import resolve_options
 from gptcli.explain.gradients import gpt_blocks, small_network
-from gptcli.explain.journey import journey_of
-from gptcli.explain.layers import layer_rows
+from gptcli.explain.layer_stats import layer_rows
 from gptcli.explain.lens import logit_lens
-from gptcli.explain.predict import perplexity, score, top_candidates
+from gptcli.explain.module_trace import journey_of
+from gptcli.explain.scoring import perplexity, score, top_candidates
 from gptcli.explain.trace import trace
 from gptcli.model.init import empty_model, random_model
-from gptcli.names import GATES
-from gptcli.presets import resolve_options
 from gptcli.weights.save import save_model
 from tests.models import lively_model, save_huggingface, tiny_config
 
@@ -134,7 +134,7 @@ class TestJourney:
         assert stops["trf_blocks.0.ff"].parameters == 4_722_432
 
     def test_flops_add_up_to_those_of_params(self):
-        from gptcli.cost import flops
+        from gptcli.config.cost import flops
 
         config = tiny_config(context_length=8)
         stops = {stop.name: stop for stop in journey_of(empty_model(config), [list(range(8))])}

@@ -10,15 +10,15 @@ from transformers import LlamaConfig, MixtralConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
-from gptcli.config import build_config
-from gptcli.decode.greedy import decode_greedy
+from gptcli.config.choices import GATES, Activation
+from gptcli.config.model_config import build_config
+from gptcli.config.presets import chosen_layers, preset_names, resolve_options
+from gptcli.decode.loop import decode_greedy
 from gptcli.errors import ConfigError, WeightsError
 from gptcli.model.activations import ACTIVATIONS, Swish
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.model.moe import MixtureOfExperts, build_feed_forward, load_balancing_loss, router_scores
-from gptcli.names import GATES, Activation
-from gptcli.presets import chosen_layers, preset_names, resolve_options
 from gptcli.weights.layouts import HUGGINGFACE
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load

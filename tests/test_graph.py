@@ -6,15 +6,15 @@ from itertools import pairwise
 import pytest
 import torch
 
-from gptcli.decode.draft import Drafts
-from gptcli.decode.greedy import decode, decode_greedy
+from gptcli.decode.loop import decode, decode_greedy
 from gptcli.decode.sampling import Sampling
-from gptcli.decode.summary import restore, summarise
+from gptcli.decode.speculation import Drafts
 from gptcli.engine import graph as graph_module
-from gptcli.engine.graph import GraphSteps
+from gptcli.engine.cuda_graphs import GraphSteps
+from gptcli.engine.summary import restore, summarise
 from gptcli.model.cache import KVCache
+from gptcli.model.int8 import product, product_is_there, quantize_int8, to_int8
 from gptcli.model.static_cache import StaticCache
-from gptcli.quantize import product, product_is_there, quantize_int8, to_int8
 from tests.models import lively_model, tiny_config
 
 VOCABULARY, CONTEXT = 120, 64

@@ -12,15 +12,15 @@ import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcli.decode.greedy import decode_greedy
+from gptcli.config.choices import Activation
+from gptcli.config.presets import resolve_options
+from gptcli.decode.loop import decode_greedy
 from gptcli.model.activations import ACTIVATIONS
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel, generate_text_simple
 from gptcli.model.init import random_model
 from gptcli.model.mask import causal_mask
 from gptcli.model.norm import LayerNorm
-from gptcli.names import Activation
-from gptcli.presets import resolve_options
 from tests import naive
 from tests.models import lively_model, tiny_config
 
@@ -165,7 +165,7 @@ class TestCache:
             uncached = [step.token_id for step in decode_greedy(model, prompt, 50, use_cache=False)]
             assert cached == uncached
             with monkeypatch.context() as patch:
-                patch.setattr("gptcli.decode.greedy.is_near_tie", lambda logits: [False] * len(logits))
+                patch.setattr("gptcli.decode.loop.is_near_tie", lambda logits: [False] * len(logits))
                 differed += [s.token_id for s in decode_greedy(model, prompt, 50)] != uncached
         assert differed  # the rule is what makes them equal
 

@@ -10,10 +10,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gptcli.presets import resolve_options
+from gptcli.config.presets import resolve_options
 from gptcli.weights import numbers
 from gptcli.weights.files import open_checkpoint
-from gptcli.weights.numbers import tensor_stats
+from gptcli.weights.tensor_data import tensor_stats
 from tests.models import lively_model, save_huggingface, save_tutorial, sparse_safetensors, tiny_config
 
 ROOT = Path(__file__).parents[1]

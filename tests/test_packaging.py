@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.presets import preset_names
+from gptcli.config.presets import preset_names
 
 ROOT = Path(__file__).parents[1]
 

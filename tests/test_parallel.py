@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.parallel_cost import sums_per_layer
-from gptcli.shapes import parameter_shapes
-from gptcli.shares import Ranks, check_size, held_parameters, part_of
+from gptcli.config.parallel_cost import sums_per_layer
+from gptcli.config.partition import Ranks, check_size, held_parameters, part_of
+from gptcli.config.shapes import parameter_shapes
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config, tiny_values, write_yaml
 
 ROOT = Path(__file__).parents[1]
@@ -91,7 +91,7 @@ class TestParts:
         assert total >= held_parameters(config, Ranks(0, 1))
 
     def test_of_gpt2_xl_are_whole_heads_and_all_but_even(self):
-        from gptcli.presets import resolve_options
+        from gptcli.config.presets import resolve_options
 
         config = resolve_options("gpt2-xl", None, []).config
         first, second = (part_of("trf_blocks.0.att.W_key.weight", config, Ranks(r, 2)) for r in (0, 1))

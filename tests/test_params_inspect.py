@@ -6,7 +6,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gptcli.presets import preset_names, resolve_options
+from gptcli.config.presets import preset_names, resolve_options
 from tests.models import lively_model, save_huggingface, save_tutorial, sparse_safetensors, tiny_config
 
 

@@ -5,15 +5,15 @@ import threading
 import pytest
 import torch
 
-from gptcli.decode.draft import Drafts
-from gptcli.decode.greedy import decode_greedy
+from gptcli.decode.loop import decode_greedy
+from gptcli.decode.speculation import Drafts
 from gptcli.engine import cpu
 from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine
 from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
 from gptcli.model.cache import KVCache
-from gptcli.quantize import quantize_int8
+from gptcli.model.int8 import quantize_int8
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from tests.models import lively_model, save_huggingface, tiny_config

@@ -38,7 +38,7 @@ assert run(["--help"]) == 0
 assert "pydantic" not in sys.modules
 for command in ("generate", "params", "inspect", "plot-activation"):  # here Typer itself imports pydantic
     assert run([command, "--help"]) == 0
-assert not {"gptcli.config", "yaml"} & set(sys.modules)
+assert not {"gptcli.config.model_config", "yaml"} & set(sys.modules)
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
 
@@ -53,7 +53,7 @@ def test_generating_knows_nothing_of_explanations_training_or_pictures(tiny_conf
 import sys
 from gptcli.cli.app import run
 assert run(["generate", "Hi", "-n", "2", "-q", "-c", {str(tiny_config_file)!r}]) == 0
-others = ("gptcli.explain", "gptcli.train", "gptcli.data", "matplotlib", "plotille", "transformers")
+others = ("gptcli.explain", "gptcli.train", "gptcli.train.data", "matplotlib", "plotille", "transformers")
 assert not [name for name in sys.modules if name.startswith(others)]
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)

@@ -6,12 +6,12 @@ import sys
 import pytest
 import torch
 
-from gptcli import device as device_module
-from gptcli import memory
-from gptcli.device import find_device
+from gptcli.config.presets import resolve_options
 from gptcli.errors import DeviceError, ResourceError
-from gptcli.presets import resolve_options
 from gptcli.runtime import choose_dtype, make_ready
+from gptcli.system import device as device_module
+from gptcli.system import memory
+from gptcli.system.device import find_device
 from gptcli.weights.plan import plan_load
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
 
@@ -87,7 +87,7 @@ class TestMemory:
         code = """
 import resource, sys, torch
 from gptcli import runtime
-from gptcli.presets import resolve_options
+from gptcli.config.presets import resolve_options
 if sys.argv[1] == "as it is":
     runtime.keep_freed = lambda: None
 ready = runtime.make_ready(

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from gptcli.decode.greedy import decode, decode_greedy, most_probable
+from gptcli.decode.loop import decode, decode_greedy, most_probable
 from gptcli.decode.sampling import Sampling
 from tests.models import lively_model, tiny_config
 

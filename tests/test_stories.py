@@ -7,12 +7,12 @@ import pytest
 import torch
 from transformers import GPT2LMHeadModel
 
-from gptcli.decode.greedy import decode_greedy
-from gptcli.hf_config import to_huggingface
-from gptcli.presets import shipped_weights
+from gptcli.config.huggingface import to_huggingface
+from gptcli.config.presets import shipped_weights
+from gptcli.decode.loop import decode_greedy
 from gptcli.runtime import make_ready
-from gptcli.source import choose_source
 from gptcli.tokenizer import Tokenizer
+from gptcli.weights.source import choose_source
 
 PROMPTS = ["Once upon a time", "The wolf said:", "", "naïve 中文 😀 \n\n"]
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gptcli.decode.text import TextStream
+from gptcli.decode.text_stream import TextStream
 
 
 def streamed(pieces: list[bytes], stops: tuple[str, ...] = ()) -> list[str]:

@@ -4,7 +4,7 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from gptcli.decode.greedy import decode_greedy
+from gptcli.decode.loop import decode_greedy
 from gptcli.runtime import make_ready
 from gptcli.weights.plan import plan_load
 from tests.models import save_tutorial

@@ -9,9 +9,9 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from gptcli.config.presets import chosen_layers, resolve_options
 from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
-from gptcli.presets import chosen_layers, resolve_options
 from gptcli.weights.load import Loaded, load_weights
 from gptcli.weights.plan import plan_load
 from gptcli.weights.report import load_report

@@ -6,14 +6,14 @@ from typing import Annotated, NoReturn
 
 import typer
 
-from gptcli import __version__
 from gptcli.cli import boundary
 from gptcli.cli.boundary import EXIT_STATUSES
 from gptcli.cli.generate import generate
 from gptcli.cli.inspect import inspect
 from gptcli.cli.params import params
 from gptcli.cli.plot_activation import plot_activation
-from gptcli.torchrun import is_follower
+from gptcli.system.torchrun import is_follower
+from gptcli.version import __version__
 
 app = typer.Typer(
     name="gptcli",

@@ -8,13 +8,13 @@ from typing import Any, Protocol
 from gptcli.cli.decoding import Decoding
 from gptcli.cli.jobs import Job
 from gptcli.cli.record import Generation
-from gptcli.cost import kv_bytes_per_token
+from gptcli.config.cost import kv_bytes_per_token
 from gptcli.decode.batch import Batch, Row
 from gptcli.decode.completion import Completion
-from gptcli.decode.greedy import Step
-from gptcli.device import free_bytes
+from gptcli.decode.loop import Step
 from gptcli.errors import NumericsError, UsageError
 from gptcli.runtime import ReadyModel
+from gptcli.system.device import free_bytes
 
 # In batches: what is read at once and begun by length, the longest first; and what may be open, that is read
 # and not written. A kill loses the work on what is open, nothing else.

@@ -11,8 +11,14 @@ import typer
 
 from gptcli.cli.render import ReaderGone, say, utf8
 from gptcli.errors import GptcliError
-from gptcli.interrupts import EXIT_INTERRUPTED, EXIT_TERMINATED, Terminated, end_at_once, ignore_termination
-from gptcli.torchrun import is_follower, torchrun
+from gptcli.system.signals import (
+    EXIT_INTERRUPTED,
+    EXIT_TERMINATED,
+    Terminated,
+    end_at_once,
+    ignore_termination,
+)
+from gptcli.system.torchrun import is_follower, torchrun
 
 EXIT_STATUSES = (
     "Exit status: 0 done · 1 impossible with this file, device, disk or memory · 2 wrong usage · "

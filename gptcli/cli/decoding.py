@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gptcli.cli.render import Notes
+from gptcli.config.presets import ResolvedConfig
 from gptcli.decode.request import Request, prepare
 from gptcli.errors import UsageError
-from gptcli.presets import ResolvedConfig
 from gptcli.tokenizer import Tokenizer
 from gptcli.weights.plan import LoadPlan
 

@@ -14,8 +14,8 @@ from gptcli.cli.generate_many import ManyOptions, generate_many
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.render import Notes
 from gptcli.errors import UsageError
-from gptcli.interrupts import unwind
-from gptcli.torchrun import is_follower, torchrun
+from gptcli.system.signals import unwind
+from gptcli.system.torchrun import is_follower, torchrun
 
 if TYPE_CHECKING:
     from gptcli.parallel.group import Group
@@ -223,7 +223,7 @@ def generate(
         asked.check(prompt)
 
     from gptcli.cli.weights_option import asked_weights, local_weights
-    from gptcli.source import choose_source, default_note
+    from gptcli.weights.source import choose_source, default_note
 
     weights = local_weights(asked_weights(weights, pretrained, preset), notes)
     source = choose_source(preset, config, set_ or [], weights)

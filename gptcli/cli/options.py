@@ -36,7 +36,7 @@ def check_seed(seed: int) -> int:
 
 def complete_preset(incomplete: str) -> list[str]:
     """Presets that begin so, for the shell."""
-    from gptcli.presets import preset_names
+    from gptcli.config.presets import preset_names
 
     return [name for name in preset_names() if name.startswith(incomplete.lower())]
 

@@ -59,7 +59,7 @@ def params(
 
     from gptcli.cli.views.compare_ffn import compare_ffn_records, compare_ffn_table
     from gptcli.cli.views.counts import comparison, count, overview
-    from gptcli.presets import preset_names, resolve_options
+    from gptcli.config.presets import preset_names, resolve_options
 
     answer = Answer(output)
     if all_:

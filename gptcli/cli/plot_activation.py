@@ -12,8 +12,8 @@ import typer
 from gptcli.cli import options
 from gptcli.cli.files import check_writable, picture_format, write_atomically
 from gptcli.cli.render import Answer, Notes, to_json
+from gptcli.config.choices import ACTIVATION_ALIASES, GATES, Activation, nearest
 from gptcli.errors import UsageError
-from gptcli.names import ACTIVATION_ALIASES, GATES, Activation, nearest
 
 if TYPE_CHECKING:
     from gptcli.plots.activations import Curve

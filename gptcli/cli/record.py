@@ -5,9 +5,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gptcli.cli.decoding import Decoding
-from gptcli.cost import count_parameters
+from gptcli.config.cost import count_parameters
 from gptcli.decode.completion import Completion
-from gptcli.decode.greedy import Choose, decode
+from gptcli.decode.loop import Choose, decode
 from gptcli.decode.request import Request
 from gptcli.runtime import ReadyModel
 
@@ -105,7 +105,7 @@ class Generation:
 
     def _share(self) -> str:
         """The part of what memory can give, measured here and now, that reading the weights took."""
-        from gptcli.device import read_bandwidth
+        from gptcli.system.device import read_bandwidth
 
         gigabytes = self.timings()["weight_gigabytes_per_second"]
         if gigabytes is None or self.ready.device.type != "cpu":

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gptcli.cli.files import write_atomically
-from gptcli.interrupts import unwind
+from gptcli.system.signals import unwind
 
 # Control characters but newline and tab, and the C1 block: what could drive a terminal.
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}

@@ -4,8 +4,8 @@ import sys
 from pathlib import Path
 
 from gptcli.cli.render import Notes
+from gptcli.config.presets import preset_name
 from gptcli.errors import UsageError
-from gptcli.presets import preset_name
 from gptcli.weights.hub import fetch, is_hub_name, official_weights
 
 

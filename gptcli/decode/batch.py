@@ -6,14 +6,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gptcli.cost import kv_bytes_per_token
-from gptcli.decode.greedy import Choose, Step, most_probable, next_logits, not_finite, take_step
-from gptcli.decode.rounding import is_finite, is_near_tie
+from gptcli.config.cost import kv_bytes_per_token
+from gptcli.decode.loop import Choose, Step, most_probable, next_logits, not_finite, take_step
+from gptcli.decode.near_ties import is_finite, is_near_tie
 from gptcli.errors import NumericsError
-from gptcli.memory import available_bytes, require
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.model.ragged_cache import RaggedCache
+from gptcli.system.memory import available_bytes, require
 
 # A pass over new prompts holds about this many tokens at most, so that its activations stay small.
 GROUP_TOKENS = 4096

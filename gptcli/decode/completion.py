@@ -5,9 +5,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gptcli.decode.greedy import Step
+from gptcli.decode.loop import Step
 from gptcli.decode.request import Request
-from gptcli.decode.text import TextStream
+from gptcli.decode.text_stream import TextStream
 from gptcli.tokenizer import Tokenizer
 
 FinishReason = Literal["length", "eos", "stop", "context"]

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.errors import UsageError
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from gptcli.decode.greedy import Choose, most_probable
+from gptcli.decode.loop import Choose, most_probable
 from gptcli.errors import UsageError
 
 

@@ -9,8 +9,8 @@ from torch import Tensor, nn
 
 from gptcli.engine.onednn import neighbours
 from gptcli.model.cache import KVCache
+from gptcli.model.int8 import Int8Linear
 from gptcli.model.norm import LayerNorm
-from gptcli.quantize import Int8Linear
 
 Array = np.ndarray[Any, np.dtype[Any]]
 NONE = np.empty(0, np.float32)

@@ -8,7 +8,7 @@ import torch
 from numba.np.numpy_support import from_dtype
 from torch import Tensor, nn
 
-from gptcli.decode.rounding import NEAR_TIE
+from gptcli.decode.near_ties import NEAR_TIE
 from gptcli.engine import kernels, products
 from gptcli.engine.arrays import NONE, Array, Linear, block_of, linear_of, norm_of, stored_in
 from gptcli.engine.prefill import PREFILL_TOKENS, Prefill

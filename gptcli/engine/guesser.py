@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING
 
 import torch
 
-from gptcli.memory import available_bytes, give_back_freed
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
-from gptcli.quantize import int8_copy
+from gptcli.model.int8 import int8_copy
+from gptcli.system.memory import available_bytes, give_back_freed
 
 if TYPE_CHECKING:
     from gptcli.engine.cpu import CpuEngine

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from gptcli.quantize import to_int8
+from gptcli.model.int8 import to_int8
 
 # A sum of n float32 products is off by less than n units of rounding of the sum of their magnitudes (Higham
 # 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1); here are two sums, and some slack.

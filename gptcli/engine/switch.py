@@ -13,10 +13,10 @@ import torch
 from torch import Tensor
 
 from gptcli.engine.guesser import Guesser
-from gptcli.engine.model_steps import ModelSteps
-from gptcli.memory import give_back_freed
+from gptcli.engine.torch_engine import ModelSteps
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
+from gptcli.system.memory import give_back_freed
 
 if TYPE_CHECKING:
     from gptcli.engine.cpu import CpuEngine

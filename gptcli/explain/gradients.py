@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.model.activations import GELU
 from gptcli.model.gpt import GPTModel, TransformerBlock
 from gptcli.model.init import random_model

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import torch
 
-from gptcli.explain.predict import Candidate, top_candidates
+from gptcli.explain.scoring import Candidate, top_candidates
 from gptcli.explain.trace import Trace
 from gptcli.model.gpt import GPTModel
 

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any, Self
 import torch
 from torch import Tensor
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.model.mask import causal_mask
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.model.activations import build_activation
 
 

@@ -13,7 +13,7 @@ Class and attribute names are those of the from-scratch tutorial, so that its st
 import torch
 from torch import Tensor, nn
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.model.attention import MultiHeadAttention
 from gptcli.model.cache import KVCache
 from gptcli.model.mask import causal_mask

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.overrides import TorchFunctionMode
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.model.activations import Swish
 from gptcli.model.gpt import GPTModel
 from gptcli.model.norm import LayerNorm

@@ -4,7 +4,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 
 
 class LayerNorm(nn.Module):

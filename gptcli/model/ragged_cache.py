@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.model.cache import KVCache
 from gptcli.model.mask import ragged_mask
 

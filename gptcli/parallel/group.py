@@ -10,9 +10,9 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
+from gptcli.config.partition import Ranks
 from gptcli.errors import GptcliError, ResourceError
-from gptcli.shares import Ranks
-from gptcli.torchrun import Torchrun
+from gptcli.system.torchrun import Torchrun
 
 # How long the others may take to start, and to come to the same sum; a process that ends is noticed at once.
 JOIN, STEP = timedelta(seconds=60), timedelta(minutes=5)

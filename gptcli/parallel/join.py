@@ -6,10 +6,10 @@ from datetime import timedelta
 import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
-from gptcli.device import find_device
 from gptcli.errors import DeviceError, UsageError
 from gptcli.parallel.group import Group
-from gptcli.torchrun import Torchrun
+from gptcli.system.device import find_device
+from gptcli.system.torchrun import Torchrun
 
 
 def join(told: Torchrun, device: str) -> Group:

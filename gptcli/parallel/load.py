@@ -1,62 +1,73 @@
-"""A model's part in this process: cut from a checkpoint, or from the random weights of a seed."""
+"""From what the user asked for to this process's part of it, once all are known to be asked the same."""
 
-from collections.abc import Iterator
+import hashlib
 
 import torch
-from torch import Tensor, nn
 
-from gptcli.config import ModelConfig
-from gptcli.model.init import empty, random_tensors
+from gptcli.config.cost import kv_bytes_per_token
+from gptcli.config.partition import check_size, held_parameters
+from gptcli.config.presets import ResolvedConfig
+from gptcli.engine.torch_engine import ModelSteps
 from gptcli.parallel.group import Group
 from gptcli.parallel.model import ParallelGPTModel
-from gptcli.shares import Ranks, part_of
-from gptcli.weights.load import Loaded, settle_head
+from gptcli.parallel.shard import load_part, random_part
+from gptcli.system.device import free_bytes
+from gptcli.system.memory import require
+from gptcli.version import __version__
+from gptcli.weights.header import Checkpoint, TensorInfo
 from gptcli.weights.plan import LoadPlan
-from gptcli.weights.report import check_report, load_report
-from gptcli.weights.share import read_parts
+
+# Of each tensor so many bytes are compared at its beginning and its end: two trainings differ everywhere.
+COMPARED_BYTES = 4096
 
 
-def load_part(plan: LoadPlan, group: Group, *, dtype: torch.dtype) -> Loaded[ParallelGPTModel]:
-    """`load_weights` for one process of many: its model has its parts, and does not yet talk to others."""
-    check_report(plan, load_report(plan))
-    parts = {name: part.to(group.device, dtype) for name, part in read_parts(plan, group.ranks)}
-    config, notes = settle_head(plan, parts, agree=lambda same: all(group.of_all(same)))
-    return Loaded(_model_of(config, parts), config, notes)
+def ready_part(
+    source: ResolvedConfig | LoadPlan, group: Group, *, dtype: torch.dtype, seed: int, cache_tokens: int
+) -> tuple[ParallelGPTModel, list[str]]:
+    """This process's part of a model, and what the user should know of it.
+
+    Raises `UsageError` for more processes than can share it, `ResourceError` where a part does not fit,
+    `GptcliError` where another process has another file, config or version.
+    """
+    config, ranks = source.config, group.ranks
+    check_size(config, ranks.size)
+    facts: dict[str, object] = {"version of gptcli": __version__, "config": config.model_dump(), "seed": seed}
+    facts |= {"dtype": str(dtype), "device type": group.device.type}
+    if isinstance(source, LoadPlan):
+        facts["weights file"] = _fingerprint(source.checkpoint)
+    group.require_same(facts)
+    weights = held_parameters(config, ranks) * dtype.itemsize
+    cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)
+    cache = cache * len(ranks.share(config.n_heads)) // config.n_heads
+    available = free_bytes(group.device)
+    if group.device.type == "cpu":
+        available //= group.n_on_this_machine
+    what = f"process {ranks.rank}'s part of the weights ({weights:,}) and key/value cache ({cache:,})"
+    require(weights + cache, available, what, "more processes, on more machines")
+    if isinstance(source, LoadPlan):
+        loaded = load_part(source, group, dtype=dtype)
+        return loaded.model, [*source.notes, *loaded.notes]
+    return random_part(config, seed, group, dtype=dtype), []
 
 
-def random_part(config: ModelConfig, seed: int, group: Group, *, dtype: torch.dtype) -> ParallelGPTModel:
-    """This process's parts of the weights that `random_model` draws, of which it never holds all."""
-    parts = {
-        name: part.to(group.device, dtype)
-        for name, part in _cut(random_tensors(config, seed), config, group.ranks)
-    }
-    return _model_of(config, parts)
+def share(model: ParallelGPTModel, group: Group) -> ModelSteps:
+    """Let the parts work together; what decodes with them."""
+    model.share(group)
+    return ModelSteps(model, f"PyTorch, {group.ranks.size} processes by {group.backend}")
 
 
-def _cut(
-    tensors: Iterator[tuple[str, Tensor]], config: ModelConfig, ranks: Ranks
-) -> Iterator[tuple[str, Tensor]]:
-    for name, tensor in tensors:
-        part = part_of(name, config, ranks)
-        if part is not None and part.axis is not None:
-            yield name, tensor.narrow(part.axis, part.span.start, len(part.span)).clone()
-        elif part is not None:
-            yield name, tensor
+def _fingerprint(checkpoint: Checkpoint) -> str:
+    """What tells one weights file from another, from its header and a little of each tensor."""
+    digest = hashlib.sha256()
+    for name, tensor in sorted(checkpoint.tensors.items()):
+        digest.update(repr((name, tensor.dtype, tensor.shape)).encode())
+        digest.update(_ends(tensor))
+    return digest.hexdigest()
 
 
-def _model_of(config: ModelConfig, parts: dict[str, Tensor]) -> ParallelGPTModel:
-    """A model of exactly these parameters, whatever their shapes; experts without any are left out."""
-    model = empty(ParallelGPTModel, config)
-    for path, module in list(model.named_modules()):
-        names = [name for name, _ in module.named_parameters(recurse=False)]
-        for name in names:
-            tensor = parts.get(f"{path}.{name}")
-            if tensor is not None:
-                setattr(module, name, nn.Parameter(tensor, requires_grad=False))
-        if names and isinstance(module, nn.Linear) and f"{path}.weight" in parts:
-            module.out_features, module.in_features = module.weight.shape
-        elif names and f"{path}.{names[0]}" not in parts and module is not model.out_head:
-            parent, _, last = path.rpartition(".")
-            setattr(model.get_submodule(parent), last, nn.Identity())
-    model.tie_head()
-    return model.requires_grad_(False)
+def _ends(tensor: TensorInfo) -> bytes:
+    with tensor.file.open("rb") as file:
+        file.seek(tensor.data_start + tensor.begin)
+        beginning = file.read(min(COMPARED_BYTES, tensor.n_bytes))
+        file.seek(tensor.data_start + max(tensor.begin, tensor.end - COMPARED_BYTES))
+        return beginning + file.read(min(COMPARED_BYTES, tensor.n_bytes))

@@ -8,11 +8,11 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcli.decode.summary import restore, summarise
+from gptcli.config.partition import Ranks
+from gptcli.engine.summary import restore, summarise
+from gptcli.model.int8 import Int8Linear
 from gptcli.model.moe import MixtureOfExperts
 from gptcli.parallel.group import Group
-from gptcli.quantize import Int8Linear
-from gptcli.shares import Ranks
 
 
 class RowParallelLinear(nn.Module):

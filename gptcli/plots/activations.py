@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptcli.config.choices import GATES
 from gptcli.model.activations import ACTIVATIONS
-from gptcli.names import GATES
 from gptcli.plots.figure import new_figure, to_bytes
 
 Array = np.ndarray[Any, np.dtype[np.float64]]

@@ -10,8 +10,8 @@ import typer
 from gptcli.cli import boundary, options
 from gptcli.cli.render import Notes, say
 from gptcli.cli.weights_option import local_weights
+from gptcli.config.presets import ResolvedConfig, chosen_layers, resolve_options
 from gptcli.errors import UsageError
-from gptcli.presets import ResolvedConfig, chosen_layers, resolve_options
 from gptcli.weights.plan import LoadPlan, plan_load
 
 PROGRAM = "python -m gptcli.train"
@@ -153,8 +153,8 @@ def train(
     if window > source.config.context_length:
         raise UsageError(f"--max-length {window}: the context length is {source.config.context_length}")
 
-    from gptcli.device import find_device
     from gptcli.runtime import DTYPES
+    from gptcli.system.device import find_device
     from gptcli.train.run import Interrupted, Plan, Run
     from gptcli.train.settings import Settings, bfloat16_pays
 

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
-from gptcli.data import TokenIds
+from gptcli.train.data import TokenIds
 
 
 @dataclass(frozen=True)

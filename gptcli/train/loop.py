@@ -9,10 +9,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils.data import DataLoader
 
-from gptcli.data import EndlessBatches, GPTDatasetV1
 from gptcli.errors import NumericsError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import load_balancing_loss, router_scores
+from gptcli.train.data import EndlessBatches, GPTDatasetV1
 from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import Settings
 

@@ -12,17 +12,17 @@ from typing import Any
 
 import torch
 
-from gptcli.config import ModelConfig
-from gptcli.cost import count_parameters
-from gptcli.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
-from gptcli.decode.greedy import decode_greedy
+from gptcli.config.cost import count_parameters
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.presets import ResolvedConfig
+from gptcli.decode.loop import decode_greedy
 from gptcli.errors import UsageError
-from gptcli.memory import available_bytes, require
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
-from gptcli.presets import ResolvedConfig
+from gptcli.system.memory import available_bytes, require
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
+from gptcli.train.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
 from gptcli.train.evaluate import evaluate
 from gptcli.train.loop import Step, training_steps
 from gptcli.train.optimizer import Optimizers

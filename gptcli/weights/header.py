@@ -11,8 +11,8 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from gptcli.config.shapes import Shape
 from gptcli.errors import WeightsError
-from gptcli.shapes import Shape
 
 # The format allows 100 MB; a header of 10⁵ tensors needs about 10. Beyond this the length itself is corrupt.
 MAX_HEADER_BYTES = 16 * 1024 * 1024

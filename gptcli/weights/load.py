@@ -8,12 +8,12 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
+from gptcli.weights.detect import Match
 from gptcli.weights.plan import LoadPlan
-from gptcli.weights.recognise import Match
 from gptcli.weights.report import check_report, load_report
 
 HEAD, EMBEDDING = "out_head.weight", "tok_emb.weight"

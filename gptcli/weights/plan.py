@@ -9,14 +9,14 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.presets import Layer, ResolvedConfig, file_layer, presets_folder, resolve
 from gptcli.errors import ConfigError, WeightsError
-from gptcli.presets import Layer, ResolvedConfig, file_layer, presets_folder, resolve
-from gptcli.weights.facts import PRESENCE_KEYS, SIZE_KEYS, facts_of, fitting_preset, said_by
-from gptcli.weights.feed_forward import settle_feed_forward
+from gptcli.weights.detect import Recognised, recognise
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.recognise import Recognised, recognise
+from gptcli.weights.infer import PRESENCE_KEYS, SIZE_KEYS, facts_of, fitting_preset, said_by
+from gptcli.weights.infer_feed_forward import settle_feed_forward
 
 # embedding     the head is the token embedding
 # own           the file's head is used

@@ -5,11 +5,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gptcli.config.shapes import Shape, parameter_shapes
 from gptcli.errors import WeightsError
-from gptcli.shapes import Shape, parameter_shapes
+from gptcli.weights.detect import Match, shorten
 from gptcli.weights.layouts import fill
 from gptcli.weights.plan import LoadPlan
-from gptcli.weights.recognise import Match, shorten
 
 Action = Literal["as is", "transposed", "split", "tied", "ignored", "missing", "unexpected", "wrong shape"]
 

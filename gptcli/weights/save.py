@@ -8,10 +8,10 @@ import torch
 from safetensors.torch import save_file
 from torch import Tensor
 
-from gptcli.config import ModelConfig
-from gptcli.hf_config import to_huggingface
+from gptcli.config.huggingface import to_huggingface
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.shapes import parameter_shapes
 from gptcli.model.gpt import GPTModel
-from gptcli.shapes import parameter_shapes
 from gptcli.weights.files import SINGLE
 from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule, fill
 

@@ -15,16 +15,16 @@ from functools import partial
 
 import torch
 
-from gptcli.decode.greedy import decode_greedy, next_logits
-from gptcli.device import read_bandwidth
+from gptcli.config.presets import resolve_options
+from gptcli.decode.loop import decode_greedy, next_logits
 from gptcli.model.cache import KVCache
-from gptcli.presets import resolve_options
 from gptcli.runtime import ReadyModel, make_ready
+from gptcli.system.device import read_bandwidth
 from tests.benchmarks.timing import interleaved
 
 PREPARE = """
 import time
-from gptcli.presets import resolve_options
+from gptcli.config.presets import resolve_options
 from gptcli.runtime import make_ready
 ready = make_ready(
     resolve_options("gpt2-small", None, []), device="cpu", dtype="float32", seed=0, cache_tokens=0

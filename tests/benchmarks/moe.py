@@ -4,10 +4,10 @@ import argparse
 import json
 import time
 
-from gptcli.cost import count_active_parameters, count_parameters
-from gptcli.decode.greedy import decode_greedy
+from gptcli.config.cost import count_active_parameters, count_parameters
+from gptcli.config.presets import resolve_options
+from gptcli.decode.loop import decode_greedy
 from gptcli.model.init import random_model
-from gptcli.presets import resolve_options
 from tests.benchmarks.timing import interleaved
 
 WIDTHS = {"dense, active size": 2 * 2048, "dense, total size": 8 * 2048}

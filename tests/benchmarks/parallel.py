@@ -15,7 +15,7 @@ import time
 from itertools import pairwise
 from pathlib import Path
 
-from gptcli.presets import resolve_options
+from gptcli.config.presets import resolve_options
 from tests.models import peak_bytes
 
 NEW_TOKENS = 40
@@ -23,11 +23,11 @@ NEW_TOKENS = 40
 
 def worker(path: Path) -> None:
     """One process: load its part, decode, tell."""
-    from gptcli.decode.greedy import decode_greedy
+    from gptcli.decode.loop import decode_greedy
     from gptcli.parallel.join import join
-    from gptcli.parallel.ready import ready_part  # noqa: F401 - so that it does not count
+    from gptcli.parallel.load import ready_part  # noqa: F401 - so that it does not count
     from gptcli.runtime import make_ready
-    from gptcli.torchrun import torchrun
+    from gptcli.system.torchrun import torchrun
     from gptcli.weights.plan import plan_load
 
     told = torchrun()

@@ -26,7 +26,7 @@ import numpy as np
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from gptcli.device import read_bandwidth
+from gptcli.system.device import read_bandwidth
 from tests.benchmarks.processes import THREADS, whole_processes
 
 CONTENDERS = {
@@ -51,7 +51,7 @@ def prompt_of(n: int, vocabulary: int = 50257) -> list[int]:
 
 
 def gptcli_runner(name: str, path: Path) -> Run:
-    from gptcli.decode.greedy import decode_greedy
+    from gptcli.decode.loop import decode_greedy
     from gptcli.runtime import make_ready
     from gptcli.weights.plan import plan_load
 

@@ -12,8 +12,8 @@ from pathlib import Path
 import torch
 
 from gptcli.runtime import make_ready
-from gptcli.source import choose_source
 from gptcli.tokenizer import Tokenizer
+from gptcli.weights.source import choose_source
 
 KINDS = {
     "float32": {},

@@ -7,12 +7,12 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gptcli.data import map_tokens, write_tokens
-from gptcli.decode.greedy import decode_greedy
+from gptcli.decode.loop import decode_greedy
 from gptcli.runtime import make_ready
-from gptcli.source import choose_source
 from gptcli.tokenizer import Tokenizer
+from gptcli.train.data import map_tokens, write_tokens
 from gptcli.train.evaluate import evaluate
+from gptcli.weights.source import choose_source
 
 PROMPTS = ("Once upon a time", "The old king said to his daughter,", "It was a dark night, and the wolf")
 

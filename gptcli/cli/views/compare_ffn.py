@@ -5,8 +5,8 @@ from math import prod
 from typing import Any
 
 from gptcli.cli.render import table
-from gptcli.config import ModelConfig, build_config
-from gptcli.shapes import Shape, feed_forward_shapes
+from gptcli.config.model_config import ModelConfig, build_config
+from gptcli.config.shapes import Shape, feed_forward_shapes
 
 # A row each: what the papers call it, and the keys that make it.
 KINDS: dict[str, dict[str, Any]] = {

@@ -4,8 +4,7 @@ from typing import Any
 
 from gptcli.cli.render import table
 from gptcli.cli.views.parallel import parallel_record, parallel_table
-from gptcli.config import ModelConfig
-from gptcli.cost import (
+from gptcli.config.cost import (
     count_active_parameters,
     count_parameters,
     flops,
@@ -14,7 +13,8 @@ from gptcli.cost import (
     parameters_by_component,
     weight_bytes,
 )
-from gptcli.presets import ResolvedConfig
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.presets import ResolvedConfig
 
 
 def count(model: ResolvedConfig, processes: int | None = None) -> dict[str, Any]:

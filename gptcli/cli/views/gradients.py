@@ -27,8 +27,8 @@ class GradientView:
             sizes = _sizes(request.layer_sizes or TUTORIAL_SIZES)
             caption = f"layers {', '.join(map(str, sizes))}; GELU; seed {request.seed}"
             return cls(small_network(sizes, request.seed), caption)
-        from gptcli.cost import count_parameters
-        from gptcli.memory import available_bytes, require
+        from gptcli.config.cost import count_parameters
+        from gptcli.system.memory import available_bytes, require
         from gptcli.tokenizer import Tokenizer
 
         model = request.resolve()

@@ -9,18 +9,18 @@ import numpy as np
 from gptcli.cli.render import table
 from gptcli.cli.views.request import Request
 from gptcli.cli.views.shapes import shapes_table
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.presets import ResolvedConfig
 from gptcli.errors import UsageError
-from gptcli.explain.journey import Stop, journey_of
-from gptcli.explain.layers import LayerRow, layer_rows
+from gptcli.explain.layer_stats import LayerRow, layer_rows
 from gptcli.explain.lens import logit_lens
-from gptcli.explain.predict import Candidate, perplexity, score, top_candidates
+from gptcli.explain.module_trace import Stop, journey_of
+from gptcli.explain.scoring import Candidate, perplexity, score, top_candidates
 from gptcli.explain.trace import Trace, trace
 from gptcli.plots.attention import attention_figure, attention_text
-from gptcli.presets import ResolvedConfig
 from gptcli.runtime import ReadyModel, make_ready
-from gptcli.source import choose_source, default_note
 from gptcli.tokenizer import Tokenizer
+from gptcli.weights.source import choose_source, default_note
 
 DEFAULT_TOP = 5
 

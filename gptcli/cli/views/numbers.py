@@ -8,11 +8,11 @@ from typing import Any
 
 from gptcli.cli.render import table
 from gptcli.errors import WeightsError
-from gptcli.weights.difference import DifferenceRow, differences
+from gptcli.weights.detect import shorten
+from gptcli.weights.diff import DifferenceRow, differences
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint, TensorInfo
-from gptcli.weights.numbers import TensorStats, tensor_stats
-from gptcli.weights.recognise import shorten
+from gptcli.weights.tensor_data import TensorStats, tensor_stats
 
 
 @dataclass(frozen=True)

@@ -3,9 +3,9 @@
 from typing import Any
 
 from gptcli.cli.render import table
-from gptcli.config import ModelConfig
-from gptcli.cost import BYTES_PER_ELEMENT
-from gptcli.parallel_cost import (
+from gptcli.config.cost import BYTES_PER_ELEMENT
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.parallel_cost import (
     GPUS,
     Gpu,
     cache_bytes,
@@ -17,7 +17,7 @@ from gptcli.parallel_cost import (
     sums_per_layer,
     tokens_per_second,
 )
-from gptcli.shares import check_size
+from gptcli.config.partition import check_size
 
 ACTIVATIONS = {"float32": 4, "bfloat16": 2}  # int8 weights leave what is sent as it is
 

@@ -6,8 +6,8 @@ from pathlib import Path
 
 from gptcli.cli.render import Notes
 from gptcli.cli.views import View
+from gptcli.config.presets import ResolvedConfig, chosen_layers, resolve_options
 from gptcli.errors import UsageError
-from gptcli.presets import ResolvedConfig, chosen_layers, resolve_options
 
 
 @dataclass(frozen=True)

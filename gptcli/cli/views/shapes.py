@@ -8,7 +8,7 @@ from gptcli.cli.render import table
 from gptcli.cli.views.counts import title
 from gptcli.cli.views.request import Request
 from gptcli.errors import UsageError
-from gptcli.explain.journey import Stop, journey_of
+from gptcli.explain.module_trace import Stop, journey_of
 from gptcli.model.init import empty_model
 from gptcli.runtime import make_ready
 

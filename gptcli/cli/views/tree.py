@@ -7,10 +7,10 @@ from typing import Any
 
 from gptcli.cli.render import table
 from gptcli.cli.views.counts import title
-from gptcli.config import ModelConfig
-from gptcli.cost import count_parameters
-from gptcli.presets import ResolvedConfig
-from gptcli.shapes import Shape, block_shapes, outer_shapes, parameter_shapes
+from gptcli.config.cost import count_parameters
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.presets import ResolvedConfig
+from gptcli.config.shapes import Shape, block_shapes, outer_shapes, parameter_shapes
 
 # What a module of this name is, as its class is called.
 KINDS = {

@@ -7,12 +7,12 @@ from typing import Any
 
 from gptcli.cli.render import table, visible
 from gptcli.cli.views.counts import sizes
+from gptcli.config.presets import Layer
 from gptcli.errors import WeightsError
-from gptcli.presets import Layer
+from gptcli.weights.detect import recognise
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
 from gptcli.weights.plan import LoadPlan, plan_checkpoint
-from gptcli.weights.recognise import recognise
 from gptcli.weights.report import Row, check_report, load_report
 
 

@@ -2,7 +2,7 @@
 
 from typing import Literal, get_args
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
 
 Shape = tuple[int, ...]
 Component = Literal[

@@ -4,10 +4,10 @@ from bisect import bisect_left
 from dataclasses import dataclass
 from math import prod
 
-from gptcli.config import ModelConfig
-from gptcli.cost import kv_bytes_per_token
-from gptcli.shapes import block_shapes, outer_shapes
-from gptcli.shares import Ranks, held_of, held_parameters, most_processes
+from gptcli.config.cost import kv_bytes_per_token
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.partition import Ranks, held_of, held_parameters, most_processes
+from gptcli.config.shapes import block_shapes, outer_shapes
 
 # Of a GPU's memory so much is for weights and cache; the rest for activations, CUDA itself, and fragments.
 USABLE = 0.9

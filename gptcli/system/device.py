@@ -5,7 +5,7 @@ import time
 import torch
 
 from gptcli.errors import DeviceError
-from gptcli.memory import available_bytes
+from gptcli.system.memory import available_bytes
 
 
 def find_device(name: str) -> torch.device:

@@ -14,8 +14,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from gptcli.decode.summary import NUMBERS, restore, summarise
-from gptcli.engine.model_steps import ModelSteps
+from gptcli.engine.summary import NUMBERS, restore, summarise
+from gptcli.engine.torch_engine import ModelSteps
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import MixtureOfExperts

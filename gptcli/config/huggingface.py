@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gptcli.config import ModelConfig
+from gptcli.config.choices import ACTIVATION_ALIASES
+from gptcli.config.model_config import ModelConfig
 from gptcli.errors import ConfigError
-from gptcli.names import ACTIVATION_ALIASES
 
 # Their key → our key. Sizes and arithmetic; everything else in the file is about training or generation.
 KEY_TABLE = {

@@ -8,9 +8,9 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gptcli.config.shapes import Shape
 from gptcli.model.attention import MultiHeadAttention
 from gptcli.model.gpt import GPTModel
-from gptcli.shapes import Shape
 
 
 @dataclass(frozen=True)

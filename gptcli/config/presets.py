@@ -7,11 +7,11 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-from gptcli.config import KEYS, ModelConfig, build_config
-from gptcli.config_files import parse_yaml, read_config_file
+from gptcli.config.choices import nearest
+from gptcli.config.files import parse_yaml, read_config_file
+from gptcli.config.huggingface import from_huggingface, is_huggingface
+from gptcli.config.model_config import KEYS, ModelConfig, build_config
 from gptcli.errors import ConfigError, UsageError
-from gptcli.hf_config import from_huggingface, is_huggingface
-from gptcli.names import nearest
 
 Origin = Literal["default", "preset", "weights", "file", "flag"]
 

@@ -6,10 +6,10 @@ import torch
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from gptcli.config.partition import Part, Ranks, part_of
 from gptcli.errors import WeightsError
-from gptcli.shares import Part, Ranks, part_of
+from gptcli.weights.detect import Match
 from gptcli.weights.plan import LoadPlan
-from gptcli.weights.recognise import Match
 
 Slice = tuple[slice, ...]
 

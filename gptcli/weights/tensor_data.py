@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 
 from gptcli.errors import WeightsError
+from gptcli.weights.detect import Match
 from gptcli.weights.header import TensorInfo
-from gptcli.weights.recognise import Match
 
 Array = np.ndarray[Any, np.dtype[Any]]
 

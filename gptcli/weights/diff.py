@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from gptcli.errors import WeightsError
+from gptcli.weights.detect import Match, recognise
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.numbers import Array, parts_of, read_whole
-from gptcli.weights.recognise import Match, recognise
+from gptcli.weights.tensor_data import Array, parts_of, read_whole
 
 Reader = Callable[[], Array]
 Verdict = Literal["equal", "differs", "other shape", "only in the first", "only in the second"]

@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from gptcli.config import ModelConfig
-from gptcli.shapes import COMPONENTS, Component, Shape, block_shapes, component_of, outer_shapes
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.shapes import COMPONENTS, Component, Shape, block_shapes, component_of, outer_shapes
 
 BYTES_PER_ELEMENT = {"float32": 4, "bfloat16": 2, "int8": 1}
 

@@ -7,8 +7,8 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from gptcli.decode.draft import Drafts
-from gptcli.decode.rounding import is_finite, is_near_tie, on_host
+from gptcli.decode.near_ties import is_finite, is_near_tie, on_host
+from gptcli.decode.speculation import Drafts
 from gptcli.errors import NumericsError
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel

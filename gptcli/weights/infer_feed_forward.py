@@ -3,11 +3,11 @@
 from collections.abc import Sequence
 from typing import Any
 
+from gptcli.config.choices import GATES
+from gptcli.config.presets import Layer
 from gptcli.errors import WeightsError
-from gptcli.names import GATES
-from gptcli.presets import Layer
-from gptcli.weights.facts import feed_forward_family, said_by
-from gptcli.weights.recognise import Recognised
+from gptcli.weights.detect import Recognised
+from gptcli.weights.infer import feed_forward_family, said_by
 
 
 def settle_feed_forward(

@@ -4,8 +4,7 @@ from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from gptcli.errors import ConfigError
-from gptcli.names import (
+from gptcli.config.choices import (
     ACTIVATION_ALIASES,
     GATES,
     GPT2_END_OF_TEXT,
@@ -15,6 +14,7 @@ from gptcli.names import (
     TokenizerName,
     nearest,
 )
+from gptcli.errors import ConfigError
 
 # Anything larger overflows the 32-bit sizes of the kernels below us; no published model comes near.
 MAX_SIZE = 2**31 - 1

@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
+from gptcli.config.presets import Layer, preset_layer, preset_names, resolve
 from gptcli.errors import ConfigError
-from gptcli.presets import Layer, preset_layer, preset_names, resolve
-from gptcli.weights.recognise import Recognised
+from gptcli.weights.detect import Recognised
 
 # Keys that the shapes of tensors settle; the last two in a mixture of experts alone.
 SIZE_KEYS = (

@@ -5,7 +5,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import NamedTuple, Protocol
 
-from gptcli.decode.lookup import Lookup
+from gptcli.decode.prompt_lookup import Lookup
 from gptcli.model.cache import KVCache
 
 # Before anything is measured: every second guess from the text is right, nine of ten of the drafter's; a

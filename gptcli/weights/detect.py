@@ -4,8 +4,8 @@ import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from gptcli.config.shapes import Shape
 from gptcli.errors import WeightsError
-from gptcli.shapes import Shape
 from gptcli.weights.header import Checkpoint, TensorInfo
 from gptcli.weights.layouts import LAYOUTS, Layout, Rule, fill
 

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
+from gptcli.config.presets import resolve_options
 from gptcli.errors import UsageError
-from gptcli.presets import resolve_options
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 
 # So much text is encoded at a time: what is larger than memory is never held whole.

@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gptcli.presets import ResolvedConfig, chosen_layers, preset_layer, resolve, shipped_weights
+from gptcli.config.presets import ResolvedConfig, chosen_layers, preset_layer, resolve, shipped_weights
 from gptcli.weights.plan import LoadPlan, plan_load
 
 SHIPPED = "stories"

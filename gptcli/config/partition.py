@@ -11,9 +11,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from math import prod
 
-from gptcli.config import ModelConfig
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.shapes import Shape, block_shapes, outer_shapes
 from gptcli.errors import UsageError
-from gptcli.shapes import Shape, block_shapes, outer_shapes
 
 # The end of a parameter's name, what it is cut by, and the axis that is cut. Whatever is not here every
 # process holds whole: norms, positions, routers, and the biases that are added behind a sum.

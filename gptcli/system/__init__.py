@@ -1,0 +1,1 @@
+"""What the machine gives: devices, memory, signals, and the environment of torchrun."""
