@@ -1,6 +1,6 @@
 """What the tests of tensor parallelism run in each process: a model in parts against the whole, told as JSON.
 
-torchrun --nproc-per-node N -m tests.parallel_worker CHECKPOINT…
+torchrun --nproc-per-node N -m tests.parallel.worker CHECKPOINT…
 """
 
 import json

@@ -12,7 +12,7 @@ import pytest
 from tests.models import save_tutorial, scripted_model
 
 HEAVY = ("torch", "tiktoken", "safetensors", "numpy", "matplotlib", "plotille", "psutil", "transformers")
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def test_help_params_and_version_never_load_what_is_heavy():

@@ -26,7 +26,7 @@ from gptcli.weights.plan import plan_load
 from gptcli.weights.save import lay_out, save_model
 from tests.models import huggingface_state, lively_model, tiny_config, tiny_values, write_yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 TEXT = "Once upon a time there was a king who had three sons.\n" * 60
 
 

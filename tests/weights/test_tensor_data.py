@@ -16,7 +16,7 @@ from gptcli.weights.files import open_checkpoint
 from gptcli.weights.tensor_data import tensor_stats
 from tests.models import lively_model, save_huggingface, save_tutorial, sparse_safetensors, tiny_config
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 
 
 def stats_of(tensor: torch.Tensor, tmp_path: Path):

@@ -1,6 +1,6 @@
 """Strangers' files: whatever is wrong, it is one or two lines and status 1 or 2, never a traceback.
 
-`GPTCLI_FUZZ=20000 pytest tests/test_fuzz.py -s` tries as many files of each kind, and prints what they took.
+`GPTCLI_FUZZ=20000 pytest tests/cli/test_fuzz.py -s` tries that many files of each kind and prints timings.
 """
 
 import os
@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from tests import fuzzing
+from tests.cli import fuzzing
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config, write_yaml
 
 MIXTURE = {"feed_forward": "moe", "ffn_dim": 4, "n_experts": 2}

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.hub_server import COMMIT, Hub, files_of, running
 from tests.models import lively_model, save_huggingface, tiny_config
+from tests.weights.hub_server import COMMIT, Hub, files_of, running
 
 REPOSITORY = "someone/tiny-gpt2"
 NAME = f"hf:{REPOSITORY}"

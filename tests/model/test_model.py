@@ -228,7 +228,7 @@ assert torch.equal(torch.get_rng_state(), before)
 assert {p.device.type for p in model.parameters()} == {"meta"}
 assert "torch._dynamo" not in sys.modules
 """
-        subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[1], timeout=120)
+        subprocess.run([sys.executable, "-c", code], check=True, cwd=Path(__file__).parents[2], timeout=120)
 
     @pytest.mark.parametrize("tied", [True, False])
     def test_a_seed_decides_all_and_the_global_generator_is_left_alone(self, tied):

@@ -15,7 +15,7 @@ from gptcli.config.partition import Ranks, check_size, held_parameters, part_of
 from gptcli.config.shapes import parameter_shapes
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config, tiny_values, write_yaml
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 # Nothing here divides by 2 or 3 evenly but by accident: 5 heads, 97 tokens, 53 columns, 5 experts.
 SIZES = {"emb_dim": 30, "n_heads": 5, "context_length": 16, "ffn_dim": 53, "ffn_bias": True}
 MODELS = {
@@ -103,7 +103,7 @@ class TestParts:
 
 @pytest.mark.parametrize("n", [2, 3])
 def test_text_and_logits_are_those_of_one_process(n, checkpoints):
-    run = torchrun(n, *checkpoints.values(), module="tests.parallel_worker")
+    run = torchrun(n, *checkpoints.values(), module="tests.parallel.worker")
     out, err = run.communicate(timeout=240)
     assert run.returncode == 0, err
     found = {line["path"]: line for line in map(json.loads, out.splitlines())}

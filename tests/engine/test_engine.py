@@ -26,7 +26,7 @@ from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from tests.models import lively_model, save_huggingface, tiny_config
 
-ROOT = Path(__file__).parents[1]
+ROOT = Path(__file__).parents[2]
 VOCABULARY, CONTEXT = 120, 64
 
 

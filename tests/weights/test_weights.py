@@ -183,7 +183,7 @@ for parameter in loaded.model.parameters():
 print((peak() - before) / Path({str(path)!r}).stat().st_size)
 """
         run = [sys.executable, "-c", code]
-        root = Path(__file__).parents[1]
+        root = Path(__file__).parents[2]
         ratio = float(subprocess.check_output(run, cwd=root, timeout=120))
         assert 0.9 < ratio < 1.2
 
