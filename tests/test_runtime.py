@@ -6,13 +6,12 @@ import sys
 import pytest
 import torch
 
-from gptcli.config.presets import resolve_options
 from gptcli.errors import DeviceError, ResourceError
-from gptcli.runtime import choose_dtype, make_ready
+from gptcli.runtime import choose_dtype, load
 from gptcli.system import device as device_module
 from gptcli.system import memory
 from gptcli.system.device import find_device
-from gptcli.weights.plan import plan_load
+from gptcli.weights.source import select_source
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
 
 
@@ -45,16 +44,16 @@ class TestDevice:
 class TestDtype:
     @pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "float16"), (torch.bfloat16, "bfloat16")])
     def test_a_gpu_keeps_the_files_own_and_a_cpu_says_that_it_does_not(self, tmp_path, dtype, name):
-        plan = plan_load(save_tutorial(lively_model(tiny_config()).to(dtype), tmp_path), [])
-        assert choose_dtype("auto", plan, torch.device("cuda:0")) == (name, [])
-        chosen, notes = choose_dtype("auto", plan, torch.device("cpu"))
+        source = select_source(save_tutorial(lively_model(tiny_config()).to(dtype), tmp_path))
+        assert choose_dtype("auto", source, torch.device("cuda:0")) == (name, [])
+        chosen, notes = choose_dtype("auto", source, torch.device("cpu"))
         assert chosen == "float32"
         assert f"--dtype {name} keeps it" in notes[0]
-        assert choose_dtype("bfloat16", plan, torch.device("cpu")) == ("bfloat16", [])
+        assert choose_dtype("bfloat16", source, torch.device("cpu")) == ("bfloat16", [])
 
     def test_random_weights_and_double_precision_files_are_float32(self, tmp_path):
-        plan = plan_load(save_tutorial(lively_model(tiny_config()).double(), tmp_path), [])
-        for source in (plan, resolve_options("gpt2-small", None, [])):
+        double = select_source(save_tutorial(lively_model(tiny_config()).double(), tmp_path))
+        for source in (double, select_source(preset="gpt2-small")):
             for device in ("cpu", "cuda:0"):
                 assert choose_dtype("auto", source, torch.device(device)) == ("float32", [])
 
@@ -63,18 +62,18 @@ class TestMemory:
     @pytest.mark.usefixtures("two_gpus")
     def test_a_gpu_that_is_too_small_is_told_before_it_is_filled(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (10**9, 2 * 10**9))
-        source = resolve_options("gpt2-xl", None, [])
+        source = select_source(preset="gpt2-xl")
         with pytest.raises(ResourceError) as error:
-            make_ready(source, device="cuda", dtype="float32", seed=1, cache_tokens=1024)
+            load(source, device="cuda", dtype="float32", seed=1, cache_tokens=1024)
         assert "float32 weights (6,230,444,800) and key/value cache (629,145,600)" in str(error.value)
         assert "there are 1,000,000,000" in str(error.value)
 
     def test_a_mapped_file_needs_no_memory_and_a_cast_one_does(self, tmp_path, monkeypatch):
-        plan = plan_load(save_huggingface(lively_model(tiny_config()), tmp_path), [])
+        source = select_source(save_huggingface(lively_model(tiny_config()), tmp_path))
         monkeypatch.setattr(device_module, "available_bytes", lambda: 1000)
-        make_ready(plan, device="cpu", dtype="float32", seed=1, cache_tokens=0)
+        load(source, device="cpu", dtype="float32", seed=1, cache_tokens=0)
         with pytest.raises(ResourceError, match="not enough memory: bfloat16 weights"):
-            make_ready(plan, device="cpu", dtype="bfloat16", seed=1, cache_tokens=0)
+            load(source, device="cpu", dtype="bfloat16", seed=1, cache_tokens=0)
 
     def test_the_smallest_of_all_limits_counts(self, monkeypatch):
         assert 0 < memory.available_bytes() < 1 << 50
@@ -86,14 +85,12 @@ class TestMemory:
         """In a process of its own: a setting of the C library stays."""
         code = """
 import resource, sys, torch
-from gptcli import runtime
-from gptcli.config.presets import resolve_options
-if sys.argv[1] == "as it is":
-    runtime.keep_freed = lambda: None
-ready = runtime.make_ready(
-    resolve_options("gpt2-small", None, ["n_layers=2", "vocab_size=100"]),
-    device="cpu", dtype="float32", seed=0, cache_tokens=0,
-)
+from gptcli.runtime import load
+from gptcli.system.memory import keep_freed
+from gptcli.weights.source import select_source
+ready = load(select_source(preset="gpt2-small", overrides=["n_layers=2", "vocab_size=100"]), device="cpu")
+if sys.argv[1] == "kept":
+    keep_freed()
 def faults():
     with torch.inference_mode():
         for _ in range(5):
@@ -142,6 +139,4 @@ print(faults() - before)
     def test_what_would_fit_is_named(self, monkeypatch, free, fits):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, 10**12))
         with pytest.raises(ResourceError, match=f"; take {fits}"):
-            make_ready(
-                resolve_options("gpt2-xl", None, []), device="cuda", dtype="float32", seed=1, cache_tokens=64
-            )
+            load(select_source(preset="gpt2-xl"), device="cuda", dtype="float32", seed=1, cache_tokens=64)

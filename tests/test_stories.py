@@ -9,18 +9,17 @@ from transformers import GPT2LMHeadModel
 
 from gptcli.config.huggingface import to_huggingface
 from gptcli.config.presets import shipped_weights
-from gptcli.decode.loop import decode_greedy
-from gptcli.runtime import make_ready
+from gptcli.runtime import load
 from gptcli.tokenizer import Tokenizer
-from gptcli.weights.source import choose_source
+from gptcli.weights.source import select_source
+from tests.decoding import decode_ids
 
 PROMPTS = ["Once upon a time", "The wolf said:", "", "naïve 中文 😀 \n\n"]
 
 
 @pytest.fixture(scope="module")
 def ready():
-    source = choose_source("stories", None, [], None)
-    return make_ready(source, device="cpu", dtype="auto", seed=0, cache_tokens=0)
+    return load(select_source(preset="stories"), device="cpu")
 
 
 def test_its_weights_are_at_most_12_megabytes():
@@ -69,7 +68,7 @@ def test_transformers_on_the_same_file_gives_the_same_ids(ready, tmp_path, promp
         return_dict_in_generate=True,
     )
     best = torch.cat(out.logits).topk(2).values
-    ours = [step.token_id for step in decode_greedy(ready.model, ids, 100)]
+    ours = decode_ids(ready.model, ids, 100)
     theirs = out.sequences[0, len(ids) :].tolist()
     differ = next((i for i, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a != b), None)
     assert differ is None or best[differ, 0] - best[differ, 1] < 1e-5  # a tie: either is right

@@ -4,9 +4,9 @@ import pytest
 import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from gptcli.decode.loop import decode_greedy
-from gptcli.runtime import make_ready
-from gptcli.weights.plan import plan_load
+from gptcli.runtime import load
+from gptcli.weights.source import select_source
+from tests.decoding import decode_tokens
 from tests.models import save_tutorial
 
 NEW_TOKENS = 200
@@ -59,7 +59,7 @@ def reference_ids(model: GPT2LMHeadModel, prompt: list[int]) -> tuple[list[int],
 def assert_same_ids(model, prompt: list[int], expected: list[int], gaps: list[float]) -> None:
     start = 0
     while start < NEW_TOKENS:  # at a tie either id is right, and the comparison goes on from the reference's
-        steps = decode_greedy(model, prompt + expected[:start], NEW_TOKENS - start)
+        steps = decode_tokens(model, prompt + expected[:start], NEW_TOKENS - start)
         got = [step.token_id for step in steps]
         wrong = next((i for i, (a, b) in enumerate(zip(got, expected[start:], strict=True)) if a != b), None)
         if wrong is None:
@@ -72,9 +72,9 @@ def assert_same_ids(model, prompt: list[int], expected: list[int], gaps: list[fl
 def test_same_logits_and_ids_in_both_layouts(name, tmp_path):
     hf = reference(SHAPES[name])
     hf.save_pretrained(tmp_path / "hf")
-    ours = make_ready(plan_load(tmp_path / "hf", []), device="cpu", dtype="auto", seed=0, cache_tokens=0)
+    ours = load(select_source(tmp_path / "hf"), device="cpu")
     folder = save_tutorial(ours.model, tmp_path / "tutorial")
-    tutorial = make_ready(plan_load(folder, []), device="cpu", dtype="auto", seed=0, cache_tokens=0)
+    tutorial = load(select_source(folder), device="cpu")
     vocab_size = hf.config.vocab_size
     for length in (1, 7, 900):
         prompt = torch.randint(vocab_size, (length,)).tolist()

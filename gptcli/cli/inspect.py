@@ -1,5 +1,6 @@
 """`gptcli inspect`: what is inside a model, a weights file, or one forward pass."""
 
+import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, cast
@@ -118,14 +119,14 @@ def inspect(
         raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
 
     from gptcli.cli.views.request import Request
-    from gptcli.cli.weights_option import asked_weights, local_weights
+    from gptcli.weights.source import named_weights
 
     notes = Notes(quiet)
     request = Request(
         preset=preset,
         config=config,
         assignments=set_ or [],
-        weights=asked_weights(weights if file is None else file, pretrained, preset),
+        weights=named_weights(weights if file is None else file, pretrained=pretrained, preset=preset),
         prompt=prompt,
         top_k=top_k,
         position=position,
@@ -150,9 +151,7 @@ def inspect(
     request.check_usage()
     picture = picture_format(output) if request.draws and not json else None
     check_writable(output)
-    local = replace(
-        request, weights=local_weights(request.weights, notes), diff=local_weights(request.diff, notes)
-    )
+    local = replace(request, weights=_local(request.weights, notes), diff=_local(request.diff, notes))
     view = local.view()
     answer = Answer(output)
     if picture:
@@ -162,3 +161,14 @@ def inspect(
     answer.close()
     if view.fault:
         raise WeightsError(view.fault)
+
+
+def _local(weights: Path | None, notes: Notes) -> Path | None:
+    from gptcli.weights.source import local_weights
+
+    if weights is None:
+        return None
+    path, found_notes = local_weights(weights, show_progress=sys.stderr.isatty() and not notes.quiet)
+    for note in found_notes:
+        notes.note(note)
+    return path

@@ -1,12 +1,18 @@
 """The options that several commands share: one name, one help text, one check each."""
 
 import re
+import sys
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gptcli.cli.render import Notes
 from gptcli.errors import UsageError
+
+if TYPE_CHECKING:  # it imports NumPy
+    from gptcli.weights.source import ModelSource
 
 DTYPE_NAMES = ("auto", "float32", "bfloat16", "float16")
 
@@ -145,3 +151,31 @@ Quiet = Annotated[
         "--quiet", "-q", help="No notes and warnings on stderr; errors still come.", rich_help_panel=OUT
     ),
 ]
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelArguments:
+    """The options that name a model, in every command that loads one."""
+
+    preset: Preset = None
+    config: Config = None
+    set: Set = None
+    weights: Weights = None
+    pretrained: Pretrained = False
+
+    def source(self, notes: Notes, *, use_shipped: bool = True) -> "ModelSource":
+        """Return the model that they name, with its notes told; a repository's weights are fetched."""
+        from gptcli.weights.source import select_source
+
+        source = select_source(
+            self.weights,
+            preset=self.preset,
+            config=self.config,
+            overrides=self.set or (),
+            pretrained=self.pretrained,
+            use_shipped=use_shipped,
+            show_progress=sys.stderr.isatty() and not notes.quiet,
+        )
+        for note in source.notes:
+            notes.note(note)
+        return source

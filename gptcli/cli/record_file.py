@@ -3,11 +3,13 @@
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from gptcli.cli.files import check_writable
-from gptcli.cli.jobs import Job
 from gptcli.errors import ResourceError, UsageError
+
+if TYPE_CHECKING:
+    from gptcli.api import PromptRecord
 
 
 class RecordFile:
@@ -39,15 +41,15 @@ class RecordFile:
         """Give the file, and its lock, back."""
         self._file.close()
 
-    def skip_done(self, jobs: Iterator[Job]) -> None:
-        """Take from `jobs` those whose records the file holds; raises `UsageError` where they differ."""
+    def skip_done(self, prompts: "Iterator[PromptRecord]") -> None:
+        """Take from `prompts` those whose records the file holds; raises `UsageError` where they differ."""
         whole = 0
         with self.path.open("rb") as written:
             for line in written:
                 if not line.endswith(b"\n"):
                     break  # cut short: by a kill, or a full disk
-                record, job = self._parse(line), next(jobs, None)
-                if job is None or record["id"] != job.id or record.get("prompt") != job.prompt:
+                record, prompt = self._parse(line), next(prompts, None)
+                if prompt is None or record["id"] != prompt.id or record.get("prompt") != prompt.prompt:
                     raise UsageError(
                         f"--resume: record {self.n_records + 1} of {self.path} belongs to another input"
                         f" (id {record['id']!r}); --force writes it anew"

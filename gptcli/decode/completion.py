@@ -1,12 +1,12 @@
-"""One completion: decoded steps become text that streams, until end of text, a stop string, or the budget."""
+"""One completion: tokens become text that streams, until end of text, a stop string, or the last token."""
 
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gptcli.decode.loop import Step
-from gptcli.decode.request import Request
+from gptcli.decode.request import DecodeRequest
+from gptcli.decode.select import GeneratedToken
 from gptcli.decode.text_stream import TextStream
 from gptcli.tokenizer import Tokenizer
 
@@ -15,70 +15,70 @@ FinishReason = Literal["length", "eos", "stop", "context"]
 
 @dataclass
 class Completion:
-    """What has been generated so far of one request; complete once it has `ended`.
+    """A completion as it grows; whole once it is `finished`.
 
-    `ids` and `logprobs` cover every generated token, end of text and a stop string's included; `text` holds
-    neither. Seconds are the model's alone: the first token's (prefill), and all others' (decode).
+    `ids` and `logprobs` cover every generated token, end of text and the tokens of a stop string included;
+    `text` holds neither of those. Seconds are the model's alone: of the first token (prefill), and of all
+    others together (decode).
     """
 
-    request: Request
+    request: DecodeRequest
     tokenizer: Tokenizer
     ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     text: str = ""
     finish_reason: FinishReason = "length"
-    ended: bool = False
+    finished: bool = False
     prefill_seconds: float = 0.0
     decode_seconds: float = 0.0
     ids_without_text: int = 0
 
     def __post_init__(self) -> None:
         self._stream = TextStream(self.request.stops)
-        if self.request.budget == 0:
-            self.end()
+        if self.request.max_tokens == 0:
+            self.finish()
 
-    def stream(self, steps: Iterator[Step]) -> Iterator[str]:
-        """Yield pieces of text as they become certain, and keep the record of them."""
+    def stream(self, tokens: Iterator[GeneratedToken]) -> Iterator[tuple[GeneratedToken, str]]:
+        """Yield each token with the text that becomes certain by it, and record both."""
         start = time.perf_counter()
-        while not self.ended:
-            step = next(steps)
-            self.count_seconds(time.perf_counter() - start)
-            if piece := self.take(step):
-                yield piece
+        while not self.finished:
+            token = next(tokens)
+            self.add_seconds(time.perf_counter() - start)
+            yield token, self.add(token)
             start = time.perf_counter()
 
-    def count_seconds(self, seconds: float) -> None:
-        """Put down what the next token took to come."""
+    def add_seconds(self, seconds: float) -> None:
+        """Record what the next token took to come."""
         if self.ids:
             self.decode_seconds += seconds
         else:
             self.prefill_seconds = seconds
 
-    def take(self, step: Step) -> str:
-        """Put down one token; gives the text that becomes certain with it, and may end the completion."""
-        self.ids.append(step.token_id)
-        if step.logprob is not None:
-            self.logprobs.append(step.logprob)
-        if step.token_id == self.tokenizer.end_of_text and not self.request.ignore_eos:
+    def add(self, token: GeneratedToken) -> str:
+        """Append one token, which may finish the completion; return the text that becomes certain by it."""
+        self.ids.append(token.token_id)
+        if token.logprob is not None:
+            self.logprobs.append(token.logprob)
+        if token.token_id == self.tokenizer.end_of_text and not self.request.ignore_eos:
             self.finish_reason = "eos"
-            return self.end()
-        token = self.tokenizer.token_bytes(step.token_id)
-        self.ids_without_text += token is None
-        piece = self._keep(self._stream.feed(token or b""))
-        if self._stream.stopped or len(self.ids) == self.request.budget:
-            piece += self.end()
+            return self.finish()
+        data = self.tokenizer.token_bytes(token.token_id)
+        self.ids_without_text += data is None
+        piece = self._append_text(self._stream.feed(data or b""))
+        if self._stream.stopped or len(self.ids) == self.request.max_tokens:
+            piece += self.finish()
         return piece
 
-    def end(self) -> str:
-        """No more tokens come; gives the text that was still held back."""
-        self.ended = True
+    def finish(self) -> str:
+        """End the completion; return the text that was still held back."""
+        self.finished = True
         if self.finish_reason == "length" and len(self.ids) < self.request.max_new_tokens:
             self.finish_reason = "context"
-        piece = self._keep(self._stream.close())
+        piece = self._append_text(self._stream.close())
         if self._stream.stopped:
             self.finish_reason = "stop"
         return piece
 
-    def _keep(self, piece: str) -> str:
+    def _append_text(self, piece: str) -> str:
         self.text += piece
         return piece

@@ -1,52 +1,37 @@
-"""What rounding may decide, and must not: which of two tokens that are all but equally probable."""
+"""Near ties: two logits so close that rounding could decide which is larger, and must not."""
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
-import torch
-from torch import Tensor
 
-Array = np.ndarray[Any, np.dtype[Any]]
-# Two logits this close, in parts of the largest magnitude, are a near-tie: 256 units of float32 rounding.
-NEAR_TIE = 256 * torch.finfo(torch.float32).eps
+from gptcli.decode.engine import Array
 
-
-def is_finite(logits: Tensor) -> list[bool]:
-    """Of each row of [N, V], whether all of it are numbers."""
-    least, largest = _extremes(logits)
-    finite: list[bool] = (np.isfinite(least) & np.isfinite(largest)).tolist()
-    return finite
+# 256 units of float32 rounding, relative to the largest magnitude.
+FLOAT32_TOLERANCE = 256 * float(np.finfo(np.float32).eps)
 
 
-def is_near_tie(logits: Tensor) -> list[bool]:
-    """Of each row of float32 [N, V], whether rounding could decide between its two largest.
+@dataclass(frozen=True)
+class CheckedLogits:
+    """The logits [V] of one token, with what must be known before a token is chosen from them."""
 
-    A step with a cache, a batch and a pass over all tokens add up the same numbers in other orders. Where
-    that could matter, the whole pass decides, so the path never shows in the text. 256 units of rounding of
-    the largest logit are some ten times what is seen; half precision is too coarse: many steps would count.
+    logits: Array
+    is_finite: bool
+    is_near_tie: bool
+
+
+def check_logits(logits: Array, tolerance: float) -> list[CheckedLogits]:
+    """Check each row of float32 [N, V]: is it finite, and are its two largest a near tie?
+
+    A step with a cache, a batch and a pass over all tokens add up the same numbers in different orders. Where
+    that could matter, a pass over the whole text decides, so the path never shows in the text. The tolerance
+    for float32 is some ten times the error that is measured. Half precision is too coarse: many steps would
+    count, so its tolerance is 0 and there are no near ties.
     """
-    if logits.dtype != torch.float32:
-        return [False] * len(logits)
-    least, largest = _extremes(logits)
-    lines = largest - NEAR_TIE * np.maximum(np.maximum(largest, -least), 1.0)  # [N]
-    if logits.is_cuda:
-        above = (logits >= torch.from_numpy(lines).to(logits.device)[:, None]).sum(-1).tolist()
-    else:
-        numbers = on_host(logits)
-        above = [np.count_nonzero(row >= line) for row, line in zip(numbers, lines, strict=True)]
-    return [count > 1 for count in above]
-
-
-def _extremes(logits: Tensor) -> tuple[Array, Array]:
-    """Least and largest of each row of [N, V], NaN where one is: [N] each."""
-    if logits.is_cuda:
-        both = torch.stack([logits.amin(-1), logits.amax(-1)]).float().cpu().numpy()  # [2, N]
-        return both[0], both[1]
-    numbers = on_host(logits)
-    return numbers.min(-1), numbers.max(-1)
-
-
-def on_host(logits: Tensor) -> Array:
-    """float32 for NumPy, whose single thread is done before PyTorch has woken its own: 2 µs, not 30."""
-    numbers: Array = logits.float().numpy()
-    return numbers
+    least, largest = logits.min(-1), logits.max(-1)  # [N] each; NaN where a logit is NaN
+    finite = np.isfinite(least) & np.isfinite(largest)
+    magnitude = np.maximum(np.maximum(largest, -least), 1.0)
+    thresholds = largest - np.float32(tolerance) * magnitude  # [N]
+    return [
+        CheckedLogits(row, bool(is_finite), tolerance > 0 and int(np.count_nonzero(row >= threshold)) > 1)
+        for row, is_finite, threshold in zip(logits, finite, thresholds, strict=True)
+    ]

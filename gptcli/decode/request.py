@@ -1,15 +1,16 @@
-"""One request to decode: the prompt as ids, the budget, and what the context length makes of both."""
+"""One prompt to decode: its ids, and what the context length makes of them and of the tokens asked for."""
 
 from dataclasses import dataclass
 
 from gptcli.config.model_config import ModelConfig
+from gptcli.decode.options import GenerationOptions
 from gptcli.errors import UsageError
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 
 
 @dataclass(frozen=True)
-class Request:
-    """What to decode and when to end; valid for the model whose config it was prepared with."""
+class DecodeRequest:
+    """A prompt, encoded for one model, and when its completions end."""
 
     prompt: str
     prompt_ids: tuple[int, ...]
@@ -30,17 +31,17 @@ class Request:
         return min(len(self.prompt_ids) + self.max_new_tokens, self.context_length)
 
     @property
-    def room(self) -> int:
+    def tokens_until_full(self) -> int:
         """Tokens that can be generated before the window has to slide: the last one is only predicted."""
         return max(0, self.context_length - len(self.prompt_ids) + 1)
 
     @property
-    def budget(self) -> int:
+    def max_tokens(self) -> int:
         """Tokens that can come at most."""
-        return self.max_new_tokens if self.slide else min(self.max_new_tokens, self.room)
+        return self.max_new_tokens if self.slide else min(self.max_new_tokens, self.tokens_until_full)
 
     def warning(self) -> str | None:
-        """What of the prompt is lost, if anything."""
+        """Return what part of the prompt is lost, if any is."""
         if len(self.prompt_ids) <= self.context_length:
             return None
         return (
@@ -49,15 +50,16 @@ class Request:
         )
 
     def note(self) -> str | None:
-        """What else the user should know before it runs."""
-        lengths = f"{self._lengths()}, room for {self.room}"
+        """Return what else the user should know before it runs, if anything."""
+        n = self.tokens_until_full
+        lengths = f"{self._lengths()}, room for {n}"
         if not self.prompt:
             return f"the prompt is empty: starting from {END_OF_TEXT}"
-        if self.max_new_tokens <= self.room or not self.room:
+        if self.max_new_tokens <= n or not n:
             return None
         if self.slide:
             return (
-                f"{lengths}: from new token {self.room + 1} on the window slides,"
+                f"{lengths}: from new token {n + 1} on the window slides,"
                 " and each step costs a whole pass (--overflow stop ends there)"
             )
         return f"{lengths}: ends there (--overflow slide goes on)"
@@ -66,28 +68,29 @@ class Request:
         return f"prompt of {len(self.prompt_ids)} tokens, context of {self.context_length}"
 
 
-def prepare(
+def prepare_request(
     prompt: str,
     tokenizer: Tokenizer,
     config: ModelConfig,
-    *,
-    max_new_tokens: int,
-    stops: tuple[str, ...] = (),
-    ignore_eos: bool = False,
-    slide: bool = True,
-    plain_prompt: bool = False,
-) -> Request:
-    """Encode the prompt for a model; raises `UsageError` for one that the model cannot take."""
-    ids = tuple(tokenizer.encode(prompt, plain=plain_prompt))
+    options: GenerationOptions,
+    max_new_tokens: int | None = None,
+) -> DecodeRequest:
+    """Encode a prompt; `max_new_tokens` overrides the options'.
+
+    Raises `UsageError` for a prompt that the model cannot take.
+    """
+    ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt))
     if not ids:
         if tokenizer.end_of_text is None:
             raise UsageError(
                 "the prompt is empty, and this model has no end of text to start from; give a prompt"
             )
         ids = (tokenizer.end_of_text,)
+    slide = options.overflow == "slide"
     if len(ids) > config.context_length and not slide:
         raise UsageError(
             f"the prompt has {len(ids)} tokens, and the context length is {config.context_length};"
             " shorten it, or let --overflow slide use its end"
         )
-    return Request(prompt, ids, config.context_length, max_new_tokens, stops, ignore_eos, slide)
+    n = options.max_new_tokens if max_new_tokens is None else max_new_tokens
+    return DecodeRequest(prompt, ids, config.context_length, n, options.stops, options.ignore_eos, slide)

@@ -1,36 +1,47 @@
-"""Sampling: the next token drawn from the model's distribution, made sharper or cut to its likeliest part."""
+"""How the next token is chosen from the logits: the largest, or drawn from the model's distribution."""
 
 import math
 from dataclasses import dataclass
+from typing import Any, Protocol
 
-import torch
-from torch import Tensor
-
-from gptcli.decode.loop import Choose, most_probable
+from gptcli.decode.engine import Array
 from gptcli.errors import UsageError
+
+
+class Sampler(Protocol):
+    """Chooses the tokens of one completion."""
+
+    is_greedy: bool
+
+    def sample(self, logits: Array) -> int:
+        """Return the id of the next token, given finite float32 logits [V]."""
+
+
+class GreedySampler:
+    """Takes the largest logit; among equal ones the lowest id."""
+
+    is_greedy = True
+
+    def sample(self, logits: Array) -> int:
+        """Return the id of the largest of [V]."""
+        return int(logits.argmax())
+
+
+GREEDY = GreedySampler()
 
 
 @dataclass(frozen=True)
 class Sampling:
-    """How to cut and sharpen: logits over `temperature`, then the `top_k` best, then the nucleus `top_p`.
+    """A distribution to draw from: logits over `temperature`, cut to `top_k` and to the nucleus `top_p`.
 
-    Sources: top-k, Fan et al. 2018, "Hierarchical Neural Story Generation"; top-p, Holtzman et al. 2020, "The
-    Curious Case of Neural Text Degeneration". Raises `UsageError` for numbers that cannot be.
+    Temperature 0 is greedy. Sources: top-k, Fan et al. 2018, "Hierarchical Neural Story Generation"; top-p,
+    Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration". Raises `UsageError` for numbers that
+    cannot be.
     """
 
     temperature: float = 1.0
     top_k: int | None = None
     top_p: float | None = None
-
-    @classmethod
-    def asked(
-        cls, temperature: float | None, top_k: int | None, top_p: float | None, num_samples: int
-    ) -> "Sampling":
-        """What the options ask for: greedy unless one turns sampling on, then at 1 where none is said."""
-        if temperature is None:
-            is_on = top_k is not None or top_p is not None or num_samples > 1
-            temperature = 1.0 if is_on else 0.0
-        return cls(temperature, top_k, top_p)
 
     def __post_init__(self) -> None:
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
@@ -40,19 +51,12 @@ class Sampling:
         if self.top_p is not None and not 0 < self.top_p <= 1:
             raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0, up to 1")
 
-    def chooser(self, seed: int, index: int) -> Choose:
-        """What chooses the tokens of sample `index`: the same tokens for the same seed, on every device."""
-        if self.temperature == 0:
-            return most_probable
-        generator = torch.Generator().manual_seed((seed * 1_000_003 + index) % 2**63)
+    def sampler(self, seed: int, index: int) -> Sampler:
+        """Return the sampler of sample `index`; one seed draws the same tokens on every device."""
+        return GREEDY if self.temperature == 0 else RandomSampler(self, seed, index)
 
-        def draw(logits: Tensor) -> int:
-            return int(torch.multinomial(self.probabilities(logits.cpu()), 1, generator=generator))
-
-        return draw
-
-    def probabilities(self, logits: Tensor) -> Tensor:  # [V]
-        """The distribution that is drawn from: logits [V] → float32 [V], with sum 1."""
+    def probabilities(self, logits: Any) -> Any:
+        """Return the distribution that is drawn from: tensor [V] → float32 tensor [V], with sum 1."""
         scaled = logits.float() / self.temperature  # [V]
         if self.top_k is not None and self.top_k < len(scaled):
             least = scaled.topk(self.top_k).values[-1]
@@ -60,6 +64,25 @@ class Sampling:
         if self.top_p is not None:
             ordered, order = scaled.sort(descending=True, stable=True)  # [V] each
             probabilities = ordered.softmax(-1)
-            before = probabilities.cumsum(-1) - probabilities  # what is likelier, together
+            before = probabilities.cumsum(-1) - probabilities  # the sum of those that are more probable
             scaled[order[before >= self.top_p]] = -math.inf  # the first one that reaches top_p stays
         return scaled.softmax(-1)
+
+
+class RandomSampler:
+    """Draws tokens from a distribution with a generator of its own."""
+
+    is_greedy = False
+
+    def __init__(self, sampling: Sampling, seed: int, index: int) -> None:
+        import torch  # for its generator alone, so greedy decoding does without
+
+        self._sampling = sampling
+        self._generator = torch.Generator().manual_seed((seed * 1_000_003 + index) % 2**63)
+
+    def sample(self, logits: Array) -> int:
+        """Draw an id from the distribution of [V]."""
+        import torch
+
+        probabilities = self._sampling.probabilities(torch.from_numpy(logits))  # [V]
+        return int(torch.multinomial(probabilities, 1, generator=self._generator))

@@ -1,124 +1,143 @@
-"""How many guesses to check at once: as many as pay, by how often they are right and what steps cost."""
+"""Speculative decoding: how many draft tokens to verify at once, by acceptance rates and measured costs.
+
+The check of a draft is that of Leviathan et al. 2023, "Fast Inference from Transformers via Speculative
+Decoding", for greedy decoding.
+"""
 
 import time
 from collections import Counter
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
-from gptcli.decode.prompt_lookup import Lookup
-from gptcli.model.cache import KVCache
+from gptcli.decode.engine import Cache
+from gptcli.decode.prompt_lookup import PromptLookup
 
-# Before anything is measured: every second guess from the text is right, nine of ten of the drafter's; a
-# token more adds a twelfth to a step, and one of the drafter's takes a third of a step.
-FIRST_RATE, FIRST_DRAFTER_RATE, FIRST_COST, FIRST_DRAFTER_COST = 0.5, 0.9, 1 / 12, 1 / 3
-# The weight of the newest observation in the running mean of what is right. Of what a step takes the least
-# counts, raised a little with each, so that a reader who keeps us waiting once does not.
-RATE_STEP, COST_DRIFT = 0.1, 1.03
-
-
-class Drafter(Protocol):
-    """A model that is cheaper than the one whose tokens it guesses."""
-
-    def can_guess(self, tokens_left: int) -> bool:
-        """Whether it is there; if not, it may get ready where so many tokens are worth it."""
-
-    def guess(self, token: int, cache: KVCache, n: int) -> list[int]:
-        """The n tokens behind `token`, which follows what the cache holds; the cache is left as it was."""
+# Assumed before anything is measured: the acceptance rates of prompt lookup and of the draft model; one more
+# token adds a twelfth to a step, and one step of the draft model takes a third of a step.
+PRIOR_ACCEPTANCE, PRIOR_MODEL_ACCEPTANCE, PRIOR_TOKEN_COST, PRIOR_MODEL_COST = 0.5, 0.9, 1 / 12, 1 / 3
+# The newest observation's weight in the running mean of the acceptance rate. Of a step's seconds the least
+# counts, raised a little with each step, so that one slow reader does not count for long.
+ACCEPTANCE_WEIGHT, COST_DRIFT = 0.1, 1.03
 
 
-class _Kind(NamedTuple):
-    """A step: its tokens, and whether the drafter has guessed all but the first."""
+class DraftModel(Protocol):
+    """A model that is cheaper than the one it drafts for."""
+
+    def is_worth_it(self, tokens_left: int) -> bool:
+        """Return whether it is ready; if not, it may begin to prepare where `tokens_left` are worth that."""
+
+    def draft(self, token: int, cache: Any, n: int) -> list[int]:
+        """Return n tokens that may follow `token`, the one after what the cache holds.
+
+        The cache is left as it was.
+        """
+
+
+class _StepKind(NamedTuple):
+    """Steps that cost about the same: by their number of tokens, and by who drafted all but the first."""
 
     n_tokens: int
-    is_drafted: bool
+    by_draft_model: bool
 
 
-class Drafts:
-    """Guesses for the tokens to come, never more than pay: from the text so far, and of a drafter if given.
+class Speculator:
+    """Proposes draft tokens, from the text so far and by a draft model if given, only where that pays.
 
-    A guess from the text that is not checked costs nothing and still teaches: whether it would have been
-    right is seen when the token comes. So text that does not repeat is decoded as without guesses.
+    Prompt lookup costs nothing, so its drafts are scored even when they are not verified: when the token
+    comes, it shows whether they would have been right. So text without repeats is decoded one by one.
     """
 
     def __init__(
         self,
-        most: int | None = None,
+        max_draft_tokens: int | None = None,
         *,
         measures: bool = True,
         lookup: bool = True,
-        drafter: Drafter | None = None,
+        draft_model: DraftModel | None = None,
     ) -> None:
-        """At most `most` guesses at once; None leaves it to what pays, by what is measured or presumed."""
-        self._most, self._measures = most, measures
-        self._lookup = Lookup() if lookup else None
-        self._drafter = drafter
-        self._rate, self._drafter_rate = FIRST_RATE, FIRST_DRAFTER_RATE
-        self._steps: Counter[_Kind] = Counter()
-        self._seconds: dict[_Kind, float] = {}
-        self._running: tuple[_Kind, float] | None = None
-        self._looked_up: list[int] = []
-        self._drafted: list[int] = []
-        self._began = 0.0
+        """Propose at most `max_draft_tokens` at once; None leaves the number to what pays.
 
-    def propose(self, ids: Sequence[int], most: int, cache: KVCache, tokens_left: int) -> list[int]:
-        """What to check behind `ids`, at most `most`; maybe nothing. So many tokens are wanted in all."""
+        Without `measures` the assumed costs hold: several processes must all verify the same draft.
+        """
+        self._max_draft_tokens, self._measures = max_draft_tokens, measures
+        self._lookup = PromptLookup() if lookup else None
+        self._draft_model = draft_model
+        self.acceptance_rate, self.model_acceptance_rate = PRIOR_ACCEPTANCE, PRIOR_MODEL_ACCEPTANCE
+        self._steps: Counter[_StepKind] = Counter()
+        self._seconds: dict[_StepKind, float] = {}
+        self._running: tuple[_StepKind, float] | None = None
+        self._from_lookup: list[int] = []
+        self._from_model: list[int] = []
+        self._start = 0.0
+
+    def propose(self, ids: Sequence[int], n_most: int, cache: Cache, tokens_left: int) -> list[int]:
+        """Return up to `n_most` draft tokens to verify after `ids`, possibly none.
+
+        `tokens_left` are still wanted in all.
+        """
         self._measure()
-        self._began = time.perf_counter()
-        self._looked_up = self._lookup.propose(ids, max(1, most)) if self._lookup else []
-        self._drafted = []
-        most = most if self._most is None else min(most, self._most)
-        n, value = self._paying(min(most, len(self._looked_up)), self._rate, is_drafted=False)
-        drafter = self._drafter
-        if drafter is not None and len(ids) == cache.length + 1 and drafter.can_guess(tokens_left):
-            n_drafted, drafted_value = self._paying(most, self._drafter_rate, is_drafted=True)
-            if drafted_value > value:
-                self._drafted = drafter.guess(ids[-1], cache, n_drafted)
-                return self._drafted
-        return self._looked_up[:n]
+        self._start = time.perf_counter()
+        self._from_lookup = self._lookup.propose(ids, max(1, n_most)) if self._lookup else []
+        self._from_model = []
+        n_most = n_most if self._max_draft_tokens is None else min(n_most, self._max_draft_tokens)
+        n_lookup, speedup = self._best_length(
+            min(n_most, len(self._from_lookup)), self.acceptance_rate, by_draft_model=False
+        )
+        model = self._draft_model
+        if model is not None and len(ids) == cache.length + 1 and model.is_worth_it(tokens_left):
+            n, model_speedup = self._best_length(n_most, self.model_acceptance_rate, by_draft_model=True)
+            if model_speedup > speedup:
+                self._from_model = model.draft(ids[-1], cache, n)
+                return self._from_model
+        return self._from_lookup[:n_lookup]
 
-    def saw(self, tokens: Sequence[int]) -> None:
-        """The tokens that came behind the last ids."""
-        self._rate = _learned(self._rate, self._looked_up, tokens)
-        self._drafter_rate = _learned(self._drafter_rate, self._drafted, tokens)
+    def observe_accepted(self, tokens: Sequence[int]) -> None:
+        """Learn from the tokens that came after the last ids."""
+        self.acceptance_rate = _updated_rate(self.acceptance_rate, self._from_lookup, tokens)
+        self.model_acceptance_rate = _updated_rate(self.model_acceptance_rate, self._from_model, tokens)
 
-    def ran(self, n_tokens: int) -> None:
-        """A step of so many tokens has run; with the guesses before it and all behind it, it is measured."""
-        self._running = (_Kind(n_tokens, bool(self._drafted)), self._began)
+    def record_step(self, n_tokens: int) -> None:
+        """Note that a step of `n_tokens` has run; its cost lasts from its proposal to the next one."""
+        self._running = (_StepKind(n_tokens, bool(self._from_model)), self._start)
 
-    def _measure(self) -> None:
-        """Note what the last step took, until now; the first of its kind, which is slower, does not count."""
-        if self._running is None or not self._measures:
-            return
-        (kind, began), self._running = self._running, None
+    def record_seconds(self, n_tokens: int, seconds: float, *, by_draft_model: bool = False) -> None:
+        """Note what a step of `n_tokens` takes; the first of its kind, which is slower, does not count."""
+        kind = _StepKind(n_tokens, by_draft_model)
         self._steps[kind] += 1
         if self._steps[kind] > 1:
-            seconds = time.perf_counter() - began
             self._seconds[kind] = min(seconds, self._seconds.get(kind, seconds) * COST_DRIFT)
 
-    def _paying(self, most: int, rate: float, *, is_drafted: bool) -> tuple[int, float]:
-        """The number of guesses that gives the most tokens a second, and how many times as many as none."""
-        best, best_value = 0, 1.0
-        expected = right = 1.0
-        for n in range(1, most + 1):
-            right *= rate
-            expected += right
-            value = expected / self._cost(_Kind(1 + n, is_drafted))
-            if value > best_value:
-                best, best_value = n, value
-        return best, best_value
+    def relative_cost(self, n_tokens: int, *, by_draft_model: bool = False) -> float:
+        """Return what a step of `n_tokens` takes, in steps of one token: measured, else assumed."""
+        one = self._seconds.get(_StepKind(1, False))
+        measured = self._seconds.get(_StepKind(n_tokens, by_draft_model))
+        if one is not None and measured is not None:
+            return measured / one
+        return 1 + (n_tokens - 1) * (PRIOR_TOKEN_COST + PRIOR_MODEL_COST * by_draft_model)
 
-    def _cost(self, kind: _Kind) -> float:
-        """A step of a kind, in steps of one token."""
-        one, known = self._seconds.get(_Kind(1, False)), self._seconds.get(kind)
-        if one is not None and known is not None:
-            return known / one
-        return 1 + (kind.n_tokens - 1) * (FIRST_COST + FIRST_DRAFTER_COST * kind.is_drafted)
+    def _measure(self) -> None:
+        if self._running is None or not self._measures:
+            return
+        (kind, start), self._running = self._running, None
+        self.record_seconds(kind.n_tokens, time.perf_counter() - start, by_draft_model=kind.by_draft_model)
+
+    def _best_length(self, n_most: int, rate: float, *, by_draft_model: bool) -> tuple[int, float]:
+        """Return the draft length with the most tokens per second, and its expected speed-up over none."""
+        best_length, best_speedup = 0, 1.0
+        expected_tokens = all_right = 1.0
+        for n in range(1, n_most + 1):
+            all_right *= rate
+            expected_tokens += all_right
+            speedup = expected_tokens / self.relative_cost(1 + n, by_draft_model=by_draft_model)
+            if speedup > best_speedup:
+                best_length, best_speedup = n, speedup
+        return best_length, best_speedup
 
 
-def _learned(rate: float, guesses: Sequence[int], tokens: Sequence[int]) -> float:
-    """The rate of right guesses, with what these have shown up to the first wrong one."""
-    for guess, token in zip(guesses, tokens, strict=False):
-        rate += RATE_STEP * ((guess == token) - rate)
-        if guess != token:
+def _updated_rate(rate: float, draft: Sequence[int], tokens: Sequence[int]) -> float:
+    """Return the acceptance rate after one more draft, which counts up to its first wrong token."""
+    for drafted, token in zip(draft, tokens, strict=False):
+        rate += ACCEPTANCE_WEIGHT * ((drafted == token) - rate)
+        if drafted != token:
             break
     return rate

@@ -5,10 +5,10 @@ from collections.abc import Sequence
 
 
 class TextStream:
-    """Takes the bytes of one token after another and gives the text that is certain by then.
+    """Takes the bytes of one token after another and returns the text that is certain by then.
 
-    Held back are the bytes of a character that is not whole yet, and text that may be the beginning of a stop
-    string. What was given, joined, is the decoded whole up to the first stop string.
+    It holds back the bytes of a character that is not whole yet, and text that may be the beginning of a stop
+    string. All returned pieces together are the decoded text up to the first stop string.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
@@ -18,11 +18,11 @@ class TextStream:
         self.stopped = False
 
     def feed(self, token: bytes) -> str:
-        """The text that becomes certain with `token`; after `stopped` there is none."""
+        """Return the text that becomes certain with `token`; once `stopped` there is none."""
         return self._release(self._decoder.decode(token), final=False)
 
     def close(self) -> str:
-        """What was still held when the tokens ended."""
+        """Return what is still held when no more tokens come."""
         return self._release(self._decoder.decode(b"", final=True), final=True)
 
     def _release(self, text: str, final: bool) -> str:
@@ -33,12 +33,12 @@ class TextStream:
         if found:
             self.stopped, self._held = True, ""
             return text[: min(found)]
-        keep = 0 if final else self._beginning_of_stop(text)
+        keep = 0 if final else self._partial_stop_length(text)
         self._held = text[len(text) - keep :]
         return text[: len(text) - keep]
 
-    def _beginning_of_stop(self, text: str) -> int:
-        """Length of the longest end of `text` that some stop string begins with."""
+    def _partial_stop_length(self, text: str) -> int:
+        """Return the length of the longest end of `text` that some stop string begins with."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for n in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-n:]) for stop in self._stops):

@@ -8,7 +8,7 @@ import torch
 from numba.np.numpy_support import from_dtype
 from torch import Tensor, nn
 
-from gptcli.decode.near_ties import NEAR_TIE
+from gptcli.decode.near_ties import FLOAT32_TOLERANCE
 from gptcli.engine import kernels, products
 from gptcli.engine.arrays import NONE, Array, Linear, block_of, linear_of, norm_of, stored_in
 from gptcli.engine.prefill import PREFILL_TOKENS, Prefill
@@ -29,7 +29,7 @@ class CpuEngine:
         config = model.config
         if (reason := unsupported(model)) is not None:
             raise ValueError(reason)
-        for stored in (np.float32, np.int8, stored_in(KVCache.of(model, 1, 1)).dtype):
+        for stored in (np.float32, np.int8, stored_in(model.new_cache(1, 1)).dtype):
             provide(from_dtype(np.dtype(stored)))
         self._model = model
         self.n_threads = min(n_threads, numba.get_num_threads())
@@ -62,7 +62,7 @@ class CpuEngine:
 
     def warm_up(self) -> None:
         """Compile the kernels of a block, or load them, and run them once; the head has its own."""
-        cache, x = KVCache.of(self._model, 1, 1), np.ones((1, self._model.config.emb_dim), np.float32)
+        cache, x = self._model.new_cache(1, 1), np.ones((1, self._model.config.emb_dim), np.float32)
         self._run_blocks(x, cache)
 
     def warm_up_head(self) -> None:
@@ -100,7 +100,7 @@ class CpuEngine:
     def prepare_prefill(self) -> None:
         """Have the kernels for many tokens too, if the model is in float32; others may decode meanwhile."""
         if self._model.tok_emb.weight.dtype == torch.float32:
-            prefill, cache = Prefill(self._model, self.n_threads), KVCache.of(self._model, 1, 2)
+            prefill, cache = Prefill(self._model, self.n_threads), self._model.new_cache(1, 2)
             with torch.inference_mode():
                 prefill.take_in(self._embed([0, 0], 0), stored_in(cache), 0)
             self._prefill = prefill
@@ -108,7 +108,7 @@ class CpuEngine:
     def _run_quick_head(
         self, x: Array, small: Linear, radius: Array, logits: Array, buffers: tuple[Array, ...]
     ) -> None:
-        W, margin = self._head.weights[0], 2 * NEAR_TIE
+        W, margin = self._head.weights[0], 2 * FLOAT32_TOLERANCE
         kernels.quick_head(
             x, self._final_norm, small, radius, W, margin, logits, buffers, self.n_threads, *self._norm
         )

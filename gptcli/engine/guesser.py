@@ -42,7 +42,7 @@ class Guesser:
         """Whether int8 is cheaper than what it copies: float32 weights."""
         return self._model.out_head.weight.dtype == torch.float32
 
-    def can_guess(self, tokens_left: int) -> bool:
+    def is_worth_it(self, tokens_left: int) -> bool:
         """Whether the copy is there; it is made where so many tokens are worth it and there is memory."""
         if self._thread is None and self._switch.engine is not None:
             saved = tokens_left * self._switch.step_seconds * SAVED
@@ -51,7 +51,8 @@ class Guesser:
                 self.prepare()
         return self.is_ready
 
-    def guess(self, token: int, cache: KVCache, n: int) -> list[int]:
+    @torch.inference_mode()
+    def draft(self, token: int, cache: KVCache, n: int) -> list[int]:
         """The n tokens behind `token`, which follows what the cache holds; the cache is left as it was."""
         assert self._copy is not None
         length, guesses = cache.length, list[int]()

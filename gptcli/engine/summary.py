@@ -1,4 +1,4 @@
-"""Logits in seven numbers: what greedy decoding asks of them, so that the rest need not travel.
+"""A summary of logits in seven numbers: all that greedy decoding asks of them, so the rest need not travel.
 
 Of [V] logits the two largest and the least with their ids, and the rest as one sum of exponentials.
 Restored, the rest stand at the logarithm of their mean exponential: the largest, near-ties with it, numbers
@@ -14,7 +14,7 @@ from torch import Tensor
 NUMBERS = 7  # three logits, their ids, and the logarithm of the sum of the others' exponentials
 
 
-def summarise(logits: Tensor) -> Tensor:  # [..., V]
+def summarize(logits: Tensor) -> Tensor:  # [..., V]
     """[..., V] with V of 3 or more → float64 [..., 7], which holds every id exactly."""
     logits = logits.float()
     ids = torch.cat([logits.topk(2).indices, logits.argmin(-1, keepdim=True)], dim=-1)  # [..., 3]

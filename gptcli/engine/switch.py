@@ -5,15 +5,16 @@ from __future__ import annotations
 import sys
 import threading
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING
 
 import torch
-from torch import Tensor
 
+from gptcli.decode.engine import Array, ForwardRequest
+from gptcli.engine.accelerated import AcceleratedEngine
 from gptcli.engine.guesser import Guesser
-from gptcli.engine.torch_engine import ModelSteps
+from gptcli.engine.torch_engine import to_numpy
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.system.memory import give_back_freed
@@ -32,27 +33,25 @@ PROMPT_TOKENS = 64
 WARM_UP = 2
 
 
-class Switch:
+class Switch(AcceleratedEngine):
     """Gives the engine's logits once it is there. All decoding of a model shares one switch."""
 
     def __init__(self, model: GPTModel) -> None:
-        self._model = model
+        super().__init__(model)
         self.engine: CpuEngine | None = None
         self.one_at_a_time = threading.Lock()  # the engine's buffers are one, decoding may be many
-        self._thread: threading.Thread | None = None
-        self._prompt_thread: threading.Thread | None = None
-        self._threads = 0  # of PyTorch, to be given back after the preparation
+        self.preparation: threading.Thread | None = None
+        self.prompt_preparation: threading.Thread | None = None
         self._wants_exact = False  # where it was not foreseen, the kernel is compiled when it is wanted
         self._steps, self._step_seconds, self._last = 0, float("inf"), 0.0
-        self._plain = ModelSteps(model, "PyTorch")  # where there is no kernel, it checks guesses
         self.guesser = Guesser(model, self)
-        self.why_not: str | None = None
+        self.unavailable_reason: str | None = None
 
     @property
     def max_tokens(self) -> int:
         """As many tokens at once; 0 as long as the engine is not ready."""
-        if self.why_not is not None:
-            return self._plain.max_tokens
+        if self.unavailable_reason is not None:
+            return self.plain.max_tokens
         return 0 if self.engine is None else self.engine.max_tokens
 
     @property
@@ -63,58 +62,70 @@ class Switch:
     def describe(self) -> str:
         """What decodes: the kernels with their threads, or PyTorch and why."""
         if self.engine is not None:
-            return self.engine.describe() + (", int8 guesses" if self.guesser.is_ready else "")
-        return f"PyTorch ({self.why_not})" if self.why_not else "PyTorch"
+            return self.engine.describe() + (", int8 draft model" if self.guesser.is_ready else "")
+        return f"PyTorch ({self.unavailable_reason})" if self.unavailable_reason else "PyTorch"
 
-    def logits(
-        self,
-        ids: Sequence[int],
-        cache: KVCache,
-        tokens_left: int,
-        *,
-        greedy: bool,
-        logprobs: bool,
-        last: int | None = None,
-    ) -> Tensor | None:
-        """Float32 logits [T, V] of the ids behind what the cache holds; None where PyTorch has to do it.
-
-        Of the `last` alone, if that is given; of more than `max_tokens`, of one. `tokens_left` are still
-        wanted: a few are not worth the preparation.
-        """
-        if self._threads and not (self._thread and self._thread.is_alive()):
-            torch.set_num_threads(self._threads)
-            self._threads = 0
-        if cache.length + len(ids) > cache.capacity:  # the window slides, which takes whole passes
-            return None
+    def accepts(self, request: ForwardRequest) -> bool:
+        """Return whether the kernels can serve a request; where they are not ready they may get ready."""
+        cache = request.cache
+        if not isinstance(cache, KVCache) or cache.data.shape[2] != 1:
+            return False
+        n_tokens = len(request.ids[0])
+        if cache.length + n_tokens > cache.capacity:
+            return False
         if self.engine is not None:
-            is_step, largest_only = len(ids) <= self.engine.max_tokens, greedy and not logprobs
-            if not is_step and not self._takes_prompts(len(ids)):
-                return None
-            with self.one_at_a_time:
-                if is_step:
-                    return self.engine.logits(ids, cache, largest_only=largest_only, last=last).clone()
-                return self.engine.prefill(ids, cache, largest_only=largest_only).clone()
-        if self.why_not is not None:
-            return self._plain.logits(ids, cache, tokens_left, greedy=greedy, logprobs=logprobs)
-        if len(ids) == 1 and self._thread is None:
-            self._wants_exact = not greedy or logprobs
+            is_step = n_tokens <= self.engine.max_tokens
+            return is_step or (request.n_logits == 1 and self._takes_prompts(n_tokens))
+        if self.unavailable_reason is None and n_tokens == 1 and self.preparation is None:
+            self._wants_exact = request.exactness != "argmax"
             self._measure()
-            saved = max(tokens_left, self._steps) * self._step_seconds * SAVED
+            saved = max(request.tokens_left, self._steps) * self._step_seconds * SAVED
             if self._steps > WARM_UP and saved > PREPARE_SECONDS:
                 self.prepare()
-        return None
+        return False
+
+    @torch.inference_mode()
+    def forward_fast(self, request: ForwardRequest) -> Array:
+        """Compute by the kernels: float32 logits [1, n_logits, V]."""
+        ids, cache, largest_only = request.ids[0], request.cache, request.exactness == "argmax"
+        assert self.engine is not None
+        assert isinstance(cache, KVCache)
+        with self.one_at_a_time:
+            if len(ids) <= self.engine.max_tokens:
+                logits = self.engine.logits(ids, cache, largest_only=largest_only, last=request.n_logits)
+            else:
+                logits = self.engine.prefill(ids, cache, largest_only=largest_only)
+            return to_numpy(logits.clone())[None]
+
+    def forward_plain(self, request: ForwardRequest) -> Array:
+        """Compute by PyTorch, which leaves a thread to the preparation while that runs."""
+        with self._without_a_thread():
+            return super().forward_plain(request)
+
+    @contextmanager
+    def _without_a_thread(self) -> Iterator[None]:
+        """Let PyTorch take one thread less: if it shared a core with the compiler, all others would wait.
+
+        The count belongs to the host program, so it is as before when the block ends.
+        """
+        if self.preparation is None or not self.preparation.is_alive():
+            yield
+            return
+        before = torch.get_num_threads()
+        torch.set_num_threads(max(1, before - 1))
+        try:
+            yield
+        finally:
+            torch.set_num_threads(before)
 
     def prepare(self, *, wait: bool = False) -> None:
         """Begin to make the engine ready; with `wait` it is when this returns, or `why_not` says why not."""
-        if self._thread is None:
-            self._threads = torch.get_num_threads()
+        if self.preparation is None:
             # No daemon: Python would end under its feet, and PyTorch abort. The command line does not wait.
-            self._thread = threading.Thread(target=self._prepare, args=(self._threads,))
-            self._thread.start()
-            # Threads of PyTorch that share a core with the compiler would keep all others waiting.
-            torch.set_num_threads(max(1, self._threads - 1))
+            self.preparation = threading.Thread(target=self._prepare, args=(torch.get_num_threads(),))
+            self.preparation.start()
         if wait:
-            self._thread.join()
+            self.preparation.join()
 
     def _prepare_head(self, engine: CpuEngine) -> None:
         """The int8 head, for which there may be no memory, and the exact one where that is wanted."""
@@ -131,9 +142,9 @@ class Switch:
         assert self.engine is not None
         if n_tokens < PROMPT_TOKENS:
             return False
-        if self._prompt_thread is None:
-            self._prompt_thread = threading.Thread(target=self._prepare_prefill)
-            self._prompt_thread.start()
+        if self.prompt_preparation is None:
+            self.prompt_preparation = threading.Thread(target=self._prepare_prefill)
+            self.prompt_preparation.start()
         return self.engine.can_prefill
 
     def _prepare_prefill(self) -> None:
@@ -159,7 +170,9 @@ class Switch:
             self._prepare_head(engine)
             give_back_freed()  # by the compiler, most of it
             self.engine = engine
+        except ValueError as error:  # the model has no kernels
+            self.unavailable_reason = str(error)
         except Exception as error:  # no Numba here, or none that works: PyTorch goes on
-            self.why_not = f"{type(error).__name__}: {error}"
+            self.unavailable_reason = f"the kernels cannot be prepared: {error or type(error).__name__}"
         finally:
             sys.setswitchinterval(interval)

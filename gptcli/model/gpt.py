@@ -10,6 +10,8 @@ The shapes at the margin, here and in every other file, use one legend:
 Class and attribute names are those of the from-scratch tutorial, so that its state dict loads by name.
 """
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
 
@@ -72,6 +74,15 @@ class GPTModel(nn.Module):
         """
         logits: Tensor = self.out_head(self.hidden(idx, cache))  # [B, T, V]
         return logits
+
+    def new_cache(self, batch_size: int, capacity: int) -> KVCache:
+        """Return an empty cache for the heads that the model has here, in its dtype and on its device."""
+        weight, config = self.tok_emb.weight, self.config
+        block: Any = self.trf_blocks[0]
+        n_heads = block.att.W_key.weight.shape[0] // config.head_dim  # fewer in a shard of the model
+        return KVCache(
+            config, batch_size, capacity, n_heads=n_heads, dtype=weight.dtype, device=weight.device
+        )
 
     def greedy_logits(self, hidden: Tensor) -> Tensor:  # [..., C]
         """The head's logits as far as greedy decoding looks at them, [..., C] → [..., V]: here all of them.

@@ -6,8 +6,8 @@ import torch
 
 from gptcli.config.cost import kv_bytes_per_token
 from gptcli.config.partition import check_size, held_parameters
-from gptcli.config.presets import ResolvedConfig
-from gptcli.engine.torch_engine import ModelSteps
+from gptcli.engine.torch_engine import TorchEngine
+from gptcli.model.gpt import GPTModel
 from gptcli.parallel.group import Group
 from gptcli.parallel.model import ParallelGPTModel
 from gptcli.parallel.shard import load_part, random_part
@@ -15,15 +15,15 @@ from gptcli.system.device import free_bytes
 from gptcli.system.memory import require
 from gptcli.version import __version__
 from gptcli.weights.header import Checkpoint, TensorInfo
-from gptcli.weights.plan import LoadPlan
+from gptcli.weights.source import ModelSource
 
 # Of each tensor so many bytes are compared at its beginning and its end: two trainings differ everywhere.
 COMPARED_BYTES = 4096
 
 
-def ready_part(
-    source: ResolvedConfig | LoadPlan, group: Group, *, dtype: torch.dtype, seed: int, cache_tokens: int
-) -> tuple[ParallelGPTModel, list[str]]:
+def load_shard(
+    source: ModelSource, group: Group, *, dtype: torch.dtype, seed: int, cache_tokens: int
+) -> tuple[GPTModel, list[str]]:
     """This process's part of a model, and what the user should know of it.
 
     Raises `UsageError` for more processes than can share it, `ResourceError` where a part does not fit,
@@ -33,8 +33,8 @@ def ready_part(
     check_size(config, ranks.size)
     facts: dict[str, object] = {"version of gptcli": __version__, "config": config.model_dump(), "seed": seed}
     facts |= {"dtype": str(dtype), "device type": group.device.type}
-    if isinstance(source, LoadPlan):
-        facts["weights file"] = _fingerprint(source.checkpoint)
+    if source.plan is not None:
+        facts["weights file"] = _fingerprint(source.plan.checkpoint)
     group.require_same(facts)
     weights = held_parameters(config, ranks) * dtype.itemsize
     cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)
@@ -44,16 +44,17 @@ def ready_part(
         available //= group.n_on_this_machine
     what = f"process {ranks.rank}'s part of the weights ({weights:,}) and key/value cache ({cache:,})"
     require(weights + cache, available, what, "more processes, on more machines")
-    if isinstance(source, LoadPlan):
-        loaded = load_part(source, group, dtype=dtype)
-        return loaded.model, [*source.notes, *loaded.notes]
+    if source.plan is not None:
+        loaded = load_part(source.plan, group, dtype=dtype)
+        return loaded.model, [*source.plan.notes, *loaded.notes]
     return random_part(config, seed, group, dtype=dtype), []
 
 
-def share(model: ParallelGPTModel, group: Group) -> ModelSteps:
-    """Let the parts work together; what decodes with them."""
+def connect_shards(model: GPTModel, group: Group) -> TorchEngine:
+    """Let the shards of all processes work together, and return the engine that computes with them."""
+    assert isinstance(model, ParallelGPTModel)
     model.share(group)
-    return ModelSteps(model, f"PyTorch, {group.ranks.size} processes by {group.backend}")
+    return TorchEngine(model, f"PyTorch, {group.ranks.size} processes by {group.backend}")
 
 
 def _fingerprint(checkpoint: Checkpoint) -> str:

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcli.config.partition import Ranks
-from gptcli.engine.summary import restore, summarise
+from gptcli.engine.summary import restore, summarize
 from gptcli.model.int8 import Int8Linear
 from gptcli.model.moe import MixtureOfExperts
 from gptcli.parallel.group import Group
@@ -62,7 +62,7 @@ class VocabParallelHead(nn.Module):
 
     def greedy(self, x: Tensor) -> Tensor:  # [..., C]
         """What greedy decoding asks of them, [..., C] → float32 [..., V] on the CPU, by summaries alone."""
-        summary = summarise(self.mine(x))  # [..., 7]
+        summary = summarize(self.mine(x))  # [..., 7]
         return restore([theirs.cpu() for theirs in self.group.gather(summary)], self._spans)  # [..., V]
 
 

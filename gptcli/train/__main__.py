@@ -9,10 +9,8 @@ import typer
 
 from gptcli.cli import boundary, options
 from gptcli.cli.render import Notes, say
-from gptcli.cli.weights_option import local_weights
-from gptcli.config.presets import ResolvedConfig, chosen_layers, resolve_options
 from gptcli.errors import UsageError
-from gptcli.weights.plan import LoadPlan, plan_load
+from gptcli.weights.source import select_source
 
 PROGRAM = "python -m gptcli.train"
 app = typer.Typer(add_completion=False, rich_markup_mode="rich", pretty_exceptions_enable=False)
@@ -143,11 +141,7 @@ def train(
 
     python -m gptcli.train --data stories.txt --preset gpt2-small --set n_layers=4 --output my-model
     """
-    weights = local_weights(weights, Notes(quiet=False))
-    if weights is None:
-        source: ResolvedConfig | LoadPlan = resolve_options(preset, config, set_ or [])
-    else:
-        source = plan_load(weights, chosen_layers(preset, config, set_ or []))
+    source = select_source(weights, preset=preset, config=config, overrides=set_ or [], use_shipped=False)
     device, seed = options.check_device(device), options.check_seed(seed)
     window = max_length or source.config.context_length
     if window > source.config.context_length:

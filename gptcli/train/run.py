@@ -14,8 +14,8 @@ import torch
 
 from gptcli.config.cost import count_parameters
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.presets import ResolvedConfig
-from gptcli.decode.loop import decode_greedy
+from gptcli.decode.loop import decode
+from gptcli.engine.torch_engine import TorchEngine
 from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
@@ -29,8 +29,8 @@ from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import Settings
 from gptcli.weights.files import SINGLE
 from gptcli.weights.load import load_weights
-from gptcli.weights.plan import LoadPlan
 from gptcli.weights.save import save_model
+from gptcli.weights.source import ModelSource
 
 LOG = "log.jsonl"
 
@@ -59,7 +59,7 @@ class Run:
 
     def __init__(
         self,
-        source: ResolvedConfig | LoadPlan,
+        source: ModelSource,
         settings: Settings,
         plan: Plan,
         device: torch.device,
@@ -164,7 +164,7 @@ class Run:
     def _sample(self) -> str:
         self.model.eval()
         ids = self.tokenizer.encode(self.plan.sample_prompt)
-        steps = list(decode_greedy(self.model, ids, 40))
+        steps = list(decode(TorchEngine(self.model), ids, 40))
         self.model.train()
         return self.plan.sample_prompt + self.tokenizer.decode([step.token_id for step in steps])
 
@@ -183,11 +183,11 @@ class Run:
         self._log(record)
 
 
-def _initial_model(source: ResolvedConfig | LoadPlan, seed: int) -> GPTModel:
+def _initial_model(source: ModelSource, seed: int) -> GPTModel:
     """Random weights, or those of a file: as numbers of our own, which may change."""
-    if isinstance(source, ResolvedConfig):
+    if source.plan is None:
         return random_model(source.config, seed)
-    model = load_weights(source, device=torch.device("cpu"), dtype=torch.float32).model
+    model = load_weights(source.plan, device=torch.device("cpu"), dtype=torch.float32).model
     for parameter in model.parameters():  # until here views of the mapped file
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     return model.requires_grad_(True)

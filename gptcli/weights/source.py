@@ -1,33 +1,112 @@
-"""The model that was asked for: a weights file, a config alone, or the trained model that ships."""
+"""Which model is meant: a weights file, a hub repository, a preset or a config, as one value."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.config.presets import ResolvedConfig, chosen_layers, preset_layer, resolve, shipped_weights
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.presets import (
+    Layer,
+    Origin,
+    ResolvedConfig,
+    chosen_layers,
+    preset_layer,
+    preset_name,
+    resolve,
+    resolve_options,
+    shipped_weights,
+)
+from gptcli.errors import UsageError
+from gptcli.weights.hub import fetch, is_hub_name, official_weights
 from gptcli.weights.plan import LoadPlan, plan_load
 
-SHIPPED = "stories"
+DEFAULT_MODEL = "stories"  # the trained model that ships
 
 
-def choose_source(
-    preset: str | None, config: Path | None, assignments: Sequence[str], weights: Path | None
-) -> ResolvedConfig | LoadPlan:
-    """A weights file and what it holds, or a config whose weights will be random.
+@dataclass(frozen=True)
+class ModelSource:
+    """A model that can be loaded: its config, and the checkpoint to fill it, or none for random weights.
 
-    A preset whose weights ship takes those; so does the choice of nothing, which is `SHIPPED`.
+    `weights` are those that the user named, as named; `notes` are what the user should know of the choice.
     """
-    layers = chosen_layers(preset, config, assignments)
-    if weights is not None:
-        return plan_load(weights, layers)
+
+    resolved: ResolvedConfig
+    plan: LoadPlan | None = None
+    weights: str | None = None
+    notes: tuple[str, ...] = ()
+
+    @property
+    def config(self) -> ModelConfig:
+        """The model's config."""
+        return self.resolved.config
+
+    @property
+    def origin(self) -> Mapping[str, Origin]:
+        """Where each value of the config comes from."""
+        return self.resolved.origin
+
+    @property
+    def preset(self) -> str | None:
+        """The preset that was named, or that fits the checkpoint."""
+        return self.resolved.preset if self.plan is None else self.plan.preset
+
+
+def select_source(
+    weights: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    config: Path | None = None,
+    overrides: Iterable[str] = (),
+    pretrained: bool = False,
+    use_shipped: bool = True,
+    show_progress: bool = False,
+) -> ModelSource:
+    """Return the model that these options name. A repository is fetched: the one use of the network.
+
+    A preset with weights that ship takes those, and so does the choice of nothing, which is `DEFAULT_MODEL`;
+    without `use_shipped` a preset's weights are random. `pretrained` stands for the official weights of the
+    preset. `overrides` are `KEY=VALUE`. Raises the errors of `gptcli.errors`.
+    """
+    named = named_weights(weights, pretrained=pretrained, preset=preset)
+    layers = chosen_layers(preset, config, overrides)
+    if named is not None:
+        path, notes = local_weights(named, show_progress=show_progress)
+        return _from_checkpoint(path, layers, str(named), notes)
+    if not use_shipped:
+        return ModelSource(resolve_options(preset, config, overrides))
+    notes = []
     if preset is None and config is None:
-        layers.insert(0, preset_layer(SHIPPED))
-    named = next((layer.name for layer in layers if layer.origin == "preset"), None)
-    shipped = shipped_weights(named) if named else None
-    return plan_load(shipped, layers) if shipped else resolve(layers)
+        layers.insert(0, preset_layer(DEFAULT_MODEL))
+        notes = [
+            f"this is {DEFAULT_MODEL}, the small model that ships with gptcli;"
+            " --weights takes a GPT-2 of yours"
+        ]
+    preset = next((layer.name for layer in layers if layer.origin == "preset"), None)
+    shipped = shipped_weights(preset) if preset else None
+    if shipped is None:
+        return ModelSource(resolve(layers), notes=tuple(notes))
+    return _from_checkpoint(shipped, layers, None, notes)
 
 
-def default_note(preset: str | None, config: Path | None, weights: Path | None) -> str | None:
-    """What a user who chose nothing should know."""
-    if preset is not None or config is not None or weights is not None:
-        return None
-    return f"this is {SHIPPED}, the small model that ships with gptcli; --weights takes a GPT-2 of yours"
+def named_weights(weights: str | Path | None, *, pretrained: bool, preset: str | None) -> Path | None:
+    """Return the weights that were named, or the repository that `pretrained` stands for, as `hf:…`."""
+    if not pretrained:
+        return None if weights is None else Path(weights)
+    if weights is not None:
+        raise UsageError("--pretrained and --weights are two answers to one question; give one of them")
+    if preset is None:
+        raise UsageError("--pretrained: of which preset? such as --preset gpt2-small --pretrained")
+    return Path(official_weights(preset_name(preset)))
+
+
+def local_weights(weights: Path, *, show_progress: bool = False) -> tuple[Path, list[str]]:
+    """Return the file or folder of these weights, and notes; a repository of the hub is fetched first."""
+    if not is_hub_name(weights):
+        return weights, []
+    folder = fetch(str(weights), show_progress=show_progress)
+    return folder, [f"{weights}: revision {folder.name[:12]}, in {folder}"]
+
+
+def _from_checkpoint(path: Path, layers: list[Layer], weights: str | None, notes: list[str]) -> ModelSource:
+    plan = plan_load(path, layers)
+    return ModelSource(plan.resolved, plan, weights, tuple(notes))

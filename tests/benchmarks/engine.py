@@ -16,17 +16,17 @@ from functools import partial
 import torch
 
 from gptcli.config.presets import resolve_options
-from gptcli.decode.loop import decode_greedy, next_logits
 from gptcli.model.cache import KVCache
-from gptcli.runtime import ReadyModel, make_ready
+from gptcli.runtime import ReadyModel, load
 from gptcli.system.device import read_bandwidth
 from tests.benchmarks.timing import interleaved
+from tests.decoding import decode_tokens
 
 PREPARE = """
 import time
 from gptcli.config.presets import resolve_options
-from gptcli.runtime import make_ready
-ready = make_ready(
+from gptcli.runtime import load
+ready = load(
     resolve_options("gpt2-small", None, []), device="cpu", dtype="float32", seed=0, cache_tokens=0
 )
 start = time.perf_counter()
@@ -100,7 +100,7 @@ def own_guesses(ready: ReadyModel) -> dict[str, float]:
     texts = set()
     for number in range(6):
         for how, rates in found.items():
-            steps = decode_greedy(ready.model, prompt, 100, engine=ready.engine, drafts=ready.drafts(how))
+            steps = decode_tokens(ready.model, prompt, 100, engine=ready.engine, speculator=ready.drafts(how))
             ids, came = [], []
             for step in steps:
                 ids.append(step.token_id)
@@ -120,7 +120,7 @@ def main(presets: list[str]) -> None:
     print(f"prepared in {found['prepare_seconds']:.2f} s beside nothing else, kernels compiled before")
     for preset in presets:
         for quantize in (False, True):
-            ready = make_ready(
+            ready = load(
                 resolve_options(preset, None, []),
                 device="cpu", dtype="float32", seed=0, cache_tokens=0, quantize=quantize,
             )  # fmt: skip

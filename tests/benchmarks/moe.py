@@ -6,9 +6,9 @@ import time
 
 from gptcli.config.cost import count_active_parameters, count_parameters
 from gptcli.config.presets import resolve_options
-from gptcli.decode.loop import decode_greedy
 from gptcli.model.init import random_model
 from tests.benchmarks.timing import interleaved
+from tests.decoding import decode_tokens
 
 WIDTHS = {"dense, active size": 2 * 2048, "dense, total size": 8 * 2048}
 
@@ -24,7 +24,7 @@ def main() -> None:
     models = {name: random_model(config, 123).requires_grad_(False) for name, config in configs.items()}
 
     def rate(name: str) -> float:
-        steps = decode_greedy(models[name], range(16), options.new + 1)
+        steps = decode_tokens(models[name], range(16), options.new + 1)
         next(steps)  # prefill
         start = time.perf_counter()
         for _ in steps:

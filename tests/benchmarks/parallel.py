@@ -23,21 +23,21 @@ NEW_TOKENS = 40
 
 def worker(path: Path) -> None:
     """One process: load its part, decode, tell."""
-    from gptcli.decode.loop import decode_greedy
     from gptcli.parallel.join import join
     from gptcli.parallel.load import ready_part  # noqa: F401 - so that it does not count
-    from gptcli.runtime import make_ready
+    from gptcli.runtime import load
     from gptcli.system.torchrun import torchrun
     from gptcli.weights.plan import plan_load
+    from tests.decoding import decode_tokens
 
     told = torchrun()
     group = join(told, "cpu") if told else None
     before = peak_bytes()
     plan = plan_load(path, [])
-    ready = make_ready(plan, device="cpu", dtype="float32", seed=0, cache_tokens=64, group=group)
+    ready = load(plan, device="cpu", dtype="float32", seed=0, cache_tokens=64, group=group)
     loaded = peak_bytes()
     seconds = []
-    for _ in decode_greedy(ready.model, [15496, 11, 314, 716], NEW_TOKENS):
+    for _ in decode_tokens(ready.model, [15496, 11, 314, 716], NEW_TOKENS):
         seconds.append(time.perf_counter())
     steps = sorted(b - a for a, b in pairwise(seconds))
     facts = {

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import torch
 
-from gptcli.runtime import make_ready
+from gptcli.runtime import load
 from gptcli.tokenizer import Tokenizer
-from gptcli.weights.source import choose_source
+from gptcli.weights.source import select_source
 
 KINDS = {
     "float32": {},
@@ -34,7 +34,7 @@ def main() -> None:
     options = parser.parse_args()
     data = options.text.read_bytes()
     text = (lzma.decompress(data) if options.text.suffix == ".xz" else data).decode()
-    source = choose_source(None, None, [], options.weights)
+    source = select_source(options.weights)
     tokenizer = Tokenizer(source.config)
     ids = tokenizer.encode(text)[: options.tokens]
     n_bytes = len(tokenizer.decode(ids).encode())
@@ -42,7 +42,7 @@ def main() -> None:
     windows = windows.view(-1, source.config.context_length)
     best, found = {}, {}
     for name, kind in KINDS.items():
-        ready = make_ready(source, device="cpu", seed=0, cache_tokens=0, **({"dtype": "float32"} | kind))
+        ready = load(source, device="cpu", **({"dtype": "float32"} | kind))
         nats, tops = 0.0, []
         for batch in windows.split(8):
             logits = ready.model(batch).float()

@@ -7,19 +7,19 @@ import sys
 import tempfile
 from pathlib import Path
 
-from gptcli.decode.loop import decode_greedy
-from gptcli.runtime import make_ready
+from gptcli.runtime import load
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.data import map_tokens, write_tokens
 from gptcli.train.evaluate import evaluate
-from gptcli.weights.source import choose_source
+from gptcli.weights.source import select_source
+from tests.decoding import decode_tokens
 
 PROMPTS = ("Once upon a time", "The old king said to his daughter,", "It was a dark night, and the wolf")
 
 
 def main() -> None:
-    source = choose_source("stories", None, [], None)
-    ready = make_ready(source, device="auto", dtype="float32", seed=0, cache_tokens=0)
+    source = select_source(preset="stories")
+    ready = load(source, dtype="float32")
     config, tokenizer = ready.config, Tokenizer(ready.config)
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "tokens"
@@ -32,7 +32,7 @@ def main() -> None:
                 f" {found.bits_per_byte:.4f} bits/byte over {n_bytes:,} bytes, {len(ids):,} tokens"
             )
     for prompt in PROMPTS:
-        steps = decode_greedy(ready.model, tokenizer.encode(prompt), 80)
+        steps = decode_tokens(ready.model, tokenizer.encode(prompt), 80)
         print(f"\n{prompt}{tokenizer.decode([step.token_id for step in steps])}")
 
 

@@ -12,7 +12,7 @@ import torch
 import torch.nn.functional as F
 from transformers import GPT2Config, GPT2LMHeadModel
 
-from gptcli.runtime import make_ready
+from gptcli.runtime import load
 from gptcli.weights.layouts import HUGGINGFACE
 from gptcli.weights.plan import plan_load
 from gptcli.weights.save import lay_out
@@ -25,7 +25,7 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as folder:
         GPT2LMHeadModel(GPT2Config()).save_pretrained(folder)
         theirs = GPT2LMHeadModel.from_pretrained(folder, dtype=torch.float32).eval()
-        ready = make_ready(plan_load(Path(folder), []), device="cpu", dtype="float32", seed=0, cache_tokens=0)
+        ready = load(plan_load(Path(folder), []), device="cpu", dtype="float32", seed=0, cache_tokens=0)
     ours = ready.model.requires_grad_(True)
     losses: dict[str, float] = {}
 

@@ -5,11 +5,11 @@ import random
 import pytest
 import torch
 
-from gptcli.decode.batch import Batch, Row
-from gptcli.decode.loop import decode_greedy
-from gptcli.errors import NumericsError
+from gptcli.decode.batch import BatchDecoder, SequenceState
+from gptcli.engine.torch_engine import TorchEngine
+from gptcli.errors import NumericsError, ResourceError
 from gptcli.model.cache import KVCache
-from gptcli.model.ragged_cache import RaggedCache
+from tests.decoding import decode_ids
 from tests.models import lively_model, tiny_config
 
 VOCABULARY, CONTEXT = 300, 48
@@ -28,21 +28,21 @@ def some_jobs(n: int, seed: int = 0) -> list[tuple[list[int], int]]:
 
 def decoded(model, jobs, size: int, **options) -> list[list[int]]:
     """New ids of each job, decoded `size` at a time; an error ends a job."""
-    rows = [Row(list(prompt), budget) for prompt, budget in jobs]
+    rows = [SequenceState(list(prompt), budget) for prompt, budget in jobs]
     waiting = list(rows)
 
-    def take(n: int) -> list[Row]:
+    def take(n: int) -> list[SequenceState]:
         taken = waiting[:n]
         del waiting[:n]
         return taken
 
-    for _ in Batch(model, size, **options).steps(take):
+    for _ in BatchDecoder(TorchEngine(model), size, **options).decode(take):
         pass
     return [row.ids[len(prompt) :] for row, (prompt, _) in zip(rows, jobs, strict=True)]
 
 
 def one_by_one(model, jobs) -> list[list[int]]:
-    return [[s.token_id for s in decode_greedy(model, prompt, budget)] for prompt, budget in jobs]
+    return [decode_ids(model, prompt, budget) for prompt, budget in jobs]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -63,16 +63,17 @@ def test_rounding_never_decides_in_a_batch_what_it_does_not_alone(monkeypatch):
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
     with torch.no_grad():  # every token has a twin, but for rounding
         model.out_head.weight[150:] = model.out_head.weight[:150] * (1 + 1e-7)
-    real = RaggedCache.append
+    real = KVCache.append
 
     def rounded(cache, layer, keys, values):
-        return real(cache, layer, keys * (1 + 2e-7), values * (1 - 2e-7))
+        in_batch = len(cache.lengths) > 1
+        return real(cache, layer, keys * (1 + 2e-7 * in_batch), values * (1 - 2e-7 * in_batch))
 
-    monkeypatch.setattr(RaggedCache, "append", rounded)
+    monkeypatch.setattr(KVCache, "append", rounded)
     jobs = some_jobs(30, seed=1)
     alone = one_by_one(model, jobs)
     assert decoded(model, jobs, 8) == alone
-    monkeypatch.setattr("gptcli.decode.batch.is_near_tie", lambda logits: [False] * len(logits))
+    monkeypatch.setattr(TorchEngine, "near_tie_tolerance", 0.0)
     assert decoded(model, jobs, 8) != alone  # the rule is what makes them equal
 
 
@@ -82,47 +83,62 @@ def test_a_broken_row_is_an_error_and_its_neighbours_and_successors_are_not():
         model.tok_emb.weight[7] = float("nan")
     # What the broken one leaves at its later positions lies behind those of the short one that follows it.
     prompts = [[1, 2, 3], [4, 4, 4, 4, 7], [5], [7], [6, 6, 6, 6, 6, 6, 6], [8, 9], [10], [11]]
-    rows = [Row(list(prompt), 6) for prompt in prompts]
+    rows = [SequenceState(list(prompt), 6) for prompt in prompts]
     waiting, errors = list(rows), []
-    for row, step in Batch(model, 2).steps(lambda n: [waiting.pop(0) for _ in waiting[:n]]):
+    for row, step in BatchDecoder(TorchEngine(model), 2).decode(
+        lambda n: [waiting.pop(0) for _ in waiting[:n]]
+    ):
         if isinstance(step, NumericsError):
             errors.append(row)
     assert errors == [row for row, prompt in zip(rows, prompts, strict=True) if 7 in prompt]
     for row, prompt in zip(rows, prompts, strict=True):
         if 7 not in prompt:
-            assert row.ids[len(prompt) :] == [s.token_id for s in decode_greedy(model, prompt, 6)]
+            assert row.ids[len(prompt) :] == decode_ids(model, prompt, 6)
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
 def test_very_different_lengths_give_no_nan_in_half_precision(dtype):
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT)).to(dtype)
-    rows = [Row([3], 20), Row(list(range(45)), 20), Row([5, 6], 20), Row(list(range(30)), 5)]
+    rows = [
+        SequenceState([3], 20),
+        SequenceState(list(range(45)), 20),
+        SequenceState([5, 6], 20),
+        SequenceState(list(range(30)), 5),
+    ]
     waiting = list(rows)
-    steps = [step for _, step in Batch(model, 4).steps(lambda n: [waiting.pop() for _ in waiting[:n]])]
+    steps = [
+        step
+        for _, step in BatchDecoder(TorchEngine(model), 4).decode(
+            lambda n: [waiting.pop() for _ in waiting[:n]]
+        )
+    ]
     assert not [step for step in steps if isinstance(step, NumericsError)]
     assert len(steps) == 65
 
 
 def test_an_owner_may_end_a_row_and_its_place_is_taken():
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
-    rows = [Row([i], 1000) for i in range(6)]
+    rows = [SequenceState([i], 1000) for i in range(6)]
     waiting = list(rows)
-    for row, _step in Batch(model, 2).steps(lambda n: [waiting.pop(0) for _ in waiting[:n]]):
-        row.ended = len(row.ids) == 4
+    for row, _step in BatchDecoder(TorchEngine(model), 2).decode(
+        lambda n: [waiting.pop(0) for _ in waiting[:n]]
+    ):
+        row.finished = len(row.ids) == 4
     assert [len(row.ids) for row in rows] == [4] * 6
 
 
-def test_rows_of_a_ragged_cache_come_and_go():
+def test_sequences_of_a_cache_differ_in_length_and_come_and_go():
     config = tiny_config(context_length=8)
-    cache, filled = RaggedCache(config, 3, 8), KVCache(config, 3, 4)
-    T = 4
+    cache, T = KVCache(config, 3, 8), 4
+    cache.clear()
+    rows = cache.view(0, 3)
     for layer in range(config.n_layers):
         keys = torch.arange(3.0)[:, None, None, None].expand(3, config.n_heads, T, config.head_dim) + layer
-        filled.append(layer, keys, -keys)
-    filled.advance(T)
-    cache.admit(filled, [1, 4, 2])
-    assert (cache.lengths, cache.length) == ([1, 4, 2], 4)
-    cache.drop(0)  # the last row moves to its place
+        rows.append(layer, keys, -keys)
+    assert (cache.lengths, rows.lengths) == ([], [0, 0, 0])
+    cache.lengths = [1, 4, 2]  # what lies after them is padding
+    assert cache.length == 4
+    cache.remove(0)  # the last row moves to its place
     assert (cache.lengths, cache.length) == ([2, 4], 4)
     positions, mask = cache.place(1)
     assert positions.tolist() == [[2], [4]]
@@ -133,5 +149,17 @@ def test_rows_of_a_ragged_cache_come_and_go():
     assert keys[:, 0, :, 0].tolist() == [[3, 3, 9, 3, 0], [2, 2, 2, 2, 9]]
     assert (values == -keys).all()
     assert cache.lengths == [3, 5]
+    larger = KVCache(config, 4, 8)
+    larger.copy_from(cache)
+    assert (larger.lengths, larger.data[:, :, :2, :, :5].equal(cache.data[:, :, :2, :, :5])) == ([3, 5], True)
     cache.truncate(4)
     assert (cache.lengths, cache.length) == ([3, 4], 4)
+    with pytest.raises(ValueError, match="cannot truncate a cache of 4 tokens to 5"):
+        cache.truncate(5)
+
+
+def test_a_cache_that_does_not_fit_is_refused(monkeypatch):
+    monkeypatch.setattr("gptcli.engine.torch_engine.available_bytes", lambda: 10_000)
+    model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
+    with pytest.raises(ResourceError, match="the key/value cache of 9 sequences of 48 tokens"):
+        decoded(model, [([1], 100)], 9)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
-from gptcli.decode.loop import decode, decode_greedy, most_probable
-from gptcli.decode.sampling import Sampling
+from gptcli.decode.sampling import GREEDY, Sampling
+from tests.decoding import decode_ids, decode_tokens
 from tests.models import lively_model, tiny_config
 
 
@@ -42,27 +42,30 @@ def test_the_nucleus_is_the_fewest_that_reach_p():
 
 def test_draws_follow_the_distribution():
     logits = torch.tensor([0.6, 0.3, 0.1]).log()
-    choose = Sampling(1.0).chooser(seed=5, index=0)
-    counts = torch.bincount(torch.tensor([choose(logits) for _ in range(4000)]), minlength=3) / 4000
+    sampler = Sampling(1.0).sampler(seed=5, index=0)
+    counts = (
+        torch.bincount(torch.tensor([sampler.sample(logits.numpy()) for _ in range(4000)]), minlength=3)
+        / 4000
+    )
     torch.testing.assert_close(counts, logits.exp(), atol=0.03, rtol=0)
 
 
 class TestDecoding:
     def test_zero_is_greedy(self):
-        assert Sampling(0.0, top_k=3, top_p=0.5).chooser(1, 0) is most_probable
+        assert Sampling(0.0, top_k=3, top_p=0.5).sampler(1, 0) is GREEDY
 
     def test_top_1_is_greedy_too(self):
         model = lively_model(tiny_config(vocab_size=300))
-        greedy = [step.token_id for step in decode_greedy(model, [1, 2], 12)]
-        drawn = decode(model, [1, 2], 12, Sampling(top_k=1).chooser(9, 0))
+        greedy = decode_ids(model, [1, 2], 12)
+        drawn = decode_tokens(model, [1, 2], 12, Sampling(top_k=1).sampler(9, 0))
         assert [step.token_id for step in drawn] == greedy
 
     def test_a_seed_and_an_index_decide_the_text_with_a_cache_or_without(self):
         model = lively_model(tiny_config(vocab_size=300))
 
         def ids(seed: int, index: int, use_cache: bool = True) -> list[int]:
-            choose = Sampling(1.5).chooser(seed, index)
-            return [s.token_id for s in decode(model, [1, 2], 14, choose, use_cache=use_cache)]
+            sampler = Sampling(1.5).sampler(seed, index)
+            return decode_ids(model, [1, 2], 14, sampler=sampler, use_cache=use_cache)
 
         assert ids(1, 0) == ids(1, 0) == ids(1, 0, use_cache=False)
         assert len({tuple(ids(seed, index)) for seed in (1, 2) for index in (0, 1)}) == 4

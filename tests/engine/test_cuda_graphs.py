@@ -1,20 +1,20 @@
 """The recorded decode step: all that is not CUDA's own, with a device on which a replay is a plain call."""
 
 import random
+import weakref
 from itertools import pairwise
 
 import pytest
 import torch
 
-from gptcli.decode.loop import decode, decode_greedy
 from gptcli.decode.sampling import Sampling
-from gptcli.decode.speculation import Drafts
-from gptcli.engine import graph as graph_module
-from gptcli.engine.cuda_graphs import GraphSteps
-from gptcli.engine.summary import restore, summarise
-from gptcli.model.cache import KVCache
+from gptcli.decode.speculation import Speculator
+from gptcli.engine import cuda_graphs as graph_module
+from gptcli.engine.cuda_graphs import CudaGraphEngine
+from gptcli.engine.summary import restore, summarize
 from gptcli.model.int8 import product, product_is_there, quantize_int8, to_int8
 from gptcli.model.static_cache import StaticCache
+from tests.decoding import decode_ids, decode_tokens
 from tests.models import lively_model, tiny_config
 
 VOCABULARY, CONTEXT = 120, 64
@@ -25,6 +25,7 @@ class Plainly:
 
     def __init__(self):
         self.recorded = self.replayed = 0
+        self.alive = weakref.WeakSet()  # the recordings that somebody still holds
         self.fails = False
 
     def record(self, step):
@@ -37,6 +38,7 @@ class Plainly:
             self.replayed += 1
             step()
 
+        self.alive.add(replay)
         return replay
 
     def fetch(self, source):
@@ -61,33 +63,33 @@ def ids_of(steps) -> list[int]:
 class TestText:
     def test_is_that_of_the_model_for_a_hundred_prompts_with_and_without_guesses(self, recorder):
         model, draw = lively_model(config(tie_embeddings=True)), random.Random(0)
-        engine = GraphSteps(model, recorder)
+        engine = CudaGraphEngine(model, recorder)
         for _ in range(100):
             period = [draw.randrange(VOCABULARY) for _ in range(draw.randrange(1, 9))]
             prompt = (period * 10)[: draw.randrange(1, CONTEXT + 6)]
             n = draw.choice((1, 2, 7, 30, 80))
-            plain = ids_of(decode_greedy(model, prompt, n))
-            assert ids_of(decode_greedy(model, prompt, n, engine=engine)) == plain
-            assert ids_of(decode_greedy(model, prompt, n, engine=engine, drafts=Drafts())) == plain
+            plain = ids_of(decode_tokens(model, prompt, n))
+            assert ids_of(decode_tokens(model, prompt, n, engine=engine)) == plain
+            assert ids_of(decode_tokens(model, prompt, n, engine=engine, speculator=Speculator())) == plain
         assert engine.describe() == "CUDA graphs"
         assert recorder.recorded > 100
 
     def test_with_probabilities_and_sampled(self, recorder):
         model = lively_model(config())
-        engine = GraphSteps(model, recorder)
-        ours = list(decode_greedy(model, [1, 2], 40, engine=engine, logprobs=True))
-        theirs = list(decode_greedy(model, [1, 2], 40, logprobs=True))
+        engine = CudaGraphEngine(model, recorder)
+        ours = list(decode_tokens(model, [1, 2], 40, engine=engine, logprobs=True))
+        theirs = list(decode_tokens(model, [1, 2], 40, logprobs=True))
         assert ids_of(ours) == ids_of(theirs)
         assert [s.logprob for s in ours] == pytest.approx([s.logprob for s in theirs], abs=1e-5)
         sampling = Sampling(temperature=0.8, top_k=20)
-        ours = ids_of(decode(model, [1, 2], 40, sampling.chooser(1, 0), engine=engine))
-        assert ours == ids_of(decode(model, [1, 2], 40, sampling.chooser(1, 0)))
+        ours = ids_of(decode_tokens(model, [1, 2], 40, sampling.sampler(1, 0), engine=engine))
+        assert ours == ids_of(decode_tokens(model, [1, 2], 40, sampling.sampler(1, 0)))
 
     def test_of_two_requests_that_take_turns(self, recorder):
         model = lively_model(config())
-        engine = GraphSteps(model, recorder)
-        alone = [ids_of(decode_greedy(model, prompt, 30)) for prompt in ([1, 2], [1, 2, 3])]
-        turns = [decode_greedy(model, prompt, 30, engine=engine) for prompt in ([1, 2], [1, 2, 3])]
+        engine = CudaGraphEngine(model, recorder)
+        alone = [ids_of(decode_tokens(model, prompt, 30)) for prompt in ([1, 2], [1, 2, 3])]
+        turns = [decode_tokens(model, prompt, 30, engine=engine) for prompt in ([1, 2], [1, 2, 3])]
         mixed = [[next(steps).token_id for steps in turns] for _ in range(30)]
         assert [list(ids) for ids in zip(*mixed, strict=True)] == alone
 
@@ -95,22 +97,22 @@ class TestText:
         model = lively_model(config())
         with torch.no_grad():  # every token has a twin
             model.out_head.weight[60:] = model.out_head.weight[:60] * (1 + 2e-6)
-        engine = GraphSteps(model, recorder)
+        engine = CudaGraphEngine(model, recorder)
         for first in range(8):
-            plain = ids_of(decode_greedy(model, [first], 40))
-            assert ids_of(decode_greedy(model, [first], 40, engine=engine)) == plain
+            plain = ids_of(decode_tokens(model, [first], 40))
+            assert ids_of(decode_tokens(model, [first], 40, engine=engine)) == plain
 
     def test_of_int8_weights(self, recorder):
         model = quantize_int8(lively_model(config()))
-        engine = GraphSteps(model, recorder)
-        assert ids_of(decode_greedy(model, [3], 50, engine=engine)) == ids_of(decode_greedy(model, [3], 50))
+        engine = CudaGraphEngine(model, recorder)
+        assert ids_of(decode_tokens(model, [3], 50, engine=engine)) == ids_of(decode_tokens(model, [3], 50))
 
 
 class TestWork:
     def test_a_token_takes_one_replay_and_the_next_one_is_under_way(self, recorder):
         model = lively_model(config(context_length=256))
-        engine = GraphSteps(model, recorder)
-        steps = decode_greedy(model, [1, 2, 3], 90, engine=engine)
+        engine = CudaGraphEngine(model, recorder)
+        steps = decode_tokens(model, [1, 2, 3], 90, engine=engine)
         for n in range(90):
             next(steps)
             # The first token is the prompt's pass. Behind each other one a replay is under way, but the last.
@@ -118,29 +120,29 @@ class TestWork:
         assert recorder.recorded == 6  # windows of 16, up to 92 tokens
 
     def test_a_few_tokens_are_not_recorded(self, recorder):
-        engine = GraphSteps(lively_model(config()), recorder)
-        list(decode_greedy(engine._model, [1], graph_module.WORTH_RECORDING, engine=engine))
+        engine = CudaGraphEngine(lively_model(config()), recorder)
+        decode_ids(None, [1], graph_module.MIN_TOKENS_TO_RECORD, engine=engine)
         assert recorder.recorded == 0
         assert engine.describe() == "PyTorch"
 
     def test_recordings_of_a_cache_that_is_gone_are_dropped(self, recorder):
-        engine = GraphSteps(lively_model(config()), recorder)
+        engine = CudaGraphEngine(lively_model(config()), recorder)
         for n in range(20, 40):
-            list(decode_greedy(engine._model, [1], n, engine=engine))
-            assert len({(key.address, key.capacity) for key in engine._recorded}) == 1
+            decode_ids(None, [1], n, engine=engine)
+            assert len(recorder.alive) <= 3  # windows of 16 positions up to 40
 
     def test_where_recording_fails_the_model_decodes_and_it_is_said(self, recorder):
         recorder.fails = True
         model = lively_model(config())
-        engine = GraphSteps(model, recorder)
-        assert ids_of(decode_greedy(model, [1], 40, engine=engine)) == ids_of(decode_greedy(model, [1], 40))
+        engine = CudaGraphEngine(model, recorder)
+        assert ids_of(decode_tokens(model, [1], 40, engine=engine)) == ids_of(decode_tokens(model, [1], 40))
         assert "not permitted when stream is capturing" in engine.describe()
         assert "and more" not in engine.describe()
 
     def test_a_mixture_is_not_recorded(self, recorder):
         model = lively_model(config(feed_forward="moe", n_experts=4))
-        engine = GraphSteps(model, recorder)
-        assert ids_of(decode_greedy(model, [1], 40, engine=engine)) == ids_of(decode_greedy(model, [1], 40))
+        engine = CudaGraphEngine(model, recorder)
+        assert ids_of(decode_tokens(model, [1], 40, engine=engine)) == ids_of(decode_tokens(model, [1], 40))
         assert recorder.recorded == 0
         assert "mixture" in engine.describe()
 
@@ -148,7 +150,7 @@ class TestWork:
 def test_a_static_cache_gives_the_logits_of_a_growing_one_wherever_it_starts():
     model = lively_model(config())
     ids = torch.randint(0, VOCABULARY, (1, 40))
-    growing, memory = KVCache.of(model, 1, CONTEXT), KVCache.of(model, 1, CONTEXT)
+    growing, memory = model.new_cache(1, CONTEXT), model.new_cache(1, CONTEXT)
     memory.data.normal_()  # what was there before is masked
     start = torch.zeros(1, dtype=torch.long)
     static = StaticCache(memory, 48, start)
@@ -165,7 +167,7 @@ class TestSummary:
         logits = 5 * torch.randn(4, 100, generator=torch.Generator().manual_seed(0))
         edges = [100 * i // n_parts for i in range(n_parts + 1)]
         spans = [range(a, b) for a, b in pairwise(edges)]
-        whole = restore([summarise(logits[:, span.start : span.stop]) for span in spans], spans)
+        whole = restore([summarize(logits[:, span.start : span.stop]) for span in spans], spans)
         assert whole.argmax(-1).equal(logits.argmax(-1))
         assert whole.amax(-1).equal(logits.amax(-1))
         assert whole.amin(-1).equal(logits.amin(-1))
@@ -179,11 +181,11 @@ class TestSummary:
         for at in (0, 50, 99):
             logits = torch.randn(100)
             logits[at] = value
-            assert not restore([summarise(logits)], [range(100)]).isfinite().all()
+            assert not restore([summarize(logits)], [range(100)]).isfinite().all()
 
     def test_of_the_smallest_vocabulary(self):
         logits = torch.tensor([0.5, -1.0, 2.0])
-        assert restore([summarise(logits)], [range(3)]).tolist() == logits.tolist()
+        assert restore([summarize(logits)], [range(3)]).tolist() == logits.tolist()
 
 
 def test_pytorchs_own_int8_product_is_ours():

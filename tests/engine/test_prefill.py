@@ -5,8 +5,7 @@ import threading
 import pytest
 import torch
 
-from gptcli.decode.loop import decode_greedy
-from gptcli.decode.speculation import Drafts
+from gptcli.decode.speculation import Speculator
 from gptcli.engine import cpu
 from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine
@@ -16,6 +15,7 @@ from gptcli.model.cache import KVCache
 from gptcli.model.int8 import quantize_int8
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
+from tests.decoding import decode_ids
 from tests.models import lively_model, save_huggingface, tiny_config
 
 VOCABULARY, CONTEXT = 120, 90
@@ -105,14 +105,14 @@ def test_decoding_behind_it_gives_the_same_ids_from_the_second_long_prompt_on(mo
     for n_prompt in (MAX_TOKENS, MAX_TOKENS + 1, 40, 41, 42, CONTEXT, CONTEXT + 5):
         generator = torch.Generator().manual_seed(n_prompt)
         ids = torch.randint(0, VOCABULARY, (n_prompt,), generator=generator).tolist()
-        plain = [step.token_id for step in decode_greedy(model, ids, 30)]
-        for drafts in (None, Drafts()):
-            fast = [step.token_id for step in decode_greedy(model, ids, 30, engine=switch, drafts=drafts)]
+        plain = decode_ids(model, ids, 30)
+        for drafts in (None, Speculator()):
+            fast = decode_ids(model, ids, 30, engine=switch, speculator=drafts)
             assert fast == plain
-        assert (switch._prompt_thread is None) == (n_prompt <= MAX_TOKENS + 1)
+        assert (switch.prompt_preparation is None) == (n_prompt <= MAX_TOKENS + 1)
         if n_prompt == 41:
             may_begin.set()
-            switch._prompt_thread.join()
+            switch.prompt_preparation.join()
     # Neither of less, nor of more than the context, which slides.
     assert taken == [42, 42, CONTEXT, CONTEXT]
 
@@ -127,8 +127,8 @@ def test_without_memory_for_it_pytorch_goes_on(monkeypatch):
 
     monkeypatch.setattr(switch.engine, "prepare_prefill", fail)
     ids = [index % VOCABULARY for index in range(80)]
-    plain = [step.token_id for step in decode_greedy(model, ids, 9)]
+    plain = decode_ids(model, ids, 9)
     for _ in range(2):
-        assert [step.token_id for step in decode_greedy(model, ids, 9, engine=switch)] == plain
-        switch._prompt_thread.join()
+        assert decode_ids(model, ids, 9, engine=switch) == plain
+        switch.prompt_preparation.join()
     assert not switch.engine.can_prefill

@@ -13,7 +13,6 @@ from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 from gptcli.config.choices import GATES, Activation
 from gptcli.config.model_config import build_config
 from gptcli.config.presets import chosen_layers, preset_names, resolve_options
-from gptcli.decode.loop import decode_greedy
 from gptcli.errors import ConfigError, WeightsError
 from gptcli.model.activations import ACTIVATIONS, Swish
 from gptcli.model.gpt import GPTModel
@@ -24,6 +23,7 @@ from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from gptcli.weights.save import lay_out, save_model
 from tests import naive
+from tests.decoding import decode_ids
 from tests.models import lively_model, save_tutorial, tiny_config, tiny_values
 
 KINDS = {
@@ -200,8 +200,8 @@ class TestDecoding:
         batched = model(prompts)
         for row, prompt in zip(batched, prompts.tolist(), strict=True):
             torch.testing.assert_close(model(torch.tensor([prompt]))[0], row, atol=1e-5, rtol=0)
-            cached = [step.token_id for step in decode_greedy(model, prompt, 40)]
-            assert cached == [step.token_id for step in decode_greedy(model, prompt, 40, use_cache=False)]
+            cached = decode_ids(model, prompt, 40)
+            assert cached == decode_ids(model, prompt, 40, use_cache=False)
 
     def test_the_tutorials_draws_are_untouched_by_the_other_kinds(self):
         torch.manual_seed(5)

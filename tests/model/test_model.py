@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from gptcli.config.choices import Activation
 from gptcli.config.presets import resolve_options
-from gptcli.decode.loop import decode_greedy
+from gptcli.engine.torch_engine import TorchEngine
 from gptcli.model.activations import ACTIVATIONS
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel, generate_text_simple
@@ -22,6 +22,7 @@ from gptcli.model.init import random_model
 from gptcli.model.mask import causal_mask
 from gptcli.model.norm import LayerNorm
 from tests import naive
+from tests.decoding import decode_ids, decode_tokens
 from tests.models import lively_model, tiny_config
 
 HELLO_I_AM = [15496, 11, 314, 716]
@@ -35,7 +36,7 @@ def ids_of(length: int, vocab_size: int, seed: int = 0) -> list[int]:
 class TestPublished:
     def test_seed_123_gives_the_tutorials_text(self):
         model = random_model(resolve_options("gpt-124m", None, []).config, 123)
-        with_cache = [step.token_id for step in decode_greedy(model, HELLO_I_AM, 6)]
+        with_cache = decode_ids(model, HELLO_I_AM, 6)
         tutorial = generate_text_simple(model, torch.tensor([HELLO_I_AM]), 6, 1024)
         assert with_cache == PUBLISHED_IDS
         assert tutorial.tolist() == [HELLO_I_AM + PUBLISHED_IDS]
@@ -141,8 +142,8 @@ class TestCache:
         config = tiny_config(context_length=256, vocab_size=500)
         model = lively_model(config)
         prompt = ids_of(9, 500)
-        cached = [s.token_id for s in decode_greedy(model, prompt, 200)]
-        uncached = [s.token_id for s in decode_greedy(model, prompt, 200, use_cache=False)]
+        cached = decode_ids(model, prompt, 200)
+        uncached = decode_ids(model, prompt, 200, use_cache=False)
         simple = generate_text_simple(model, torch.tensor([prompt]), 200, 256)[0, 9:].tolist()
         assert cached == uncached == simple
         assert len(set(cached)) > 20
@@ -161,12 +162,12 @@ class TestCache:
         differed = 0
         for seed in range(5):
             prompt = ids_of(4, 200, seed)
-            cached = [step.token_id for step in decode_greedy(model, prompt, 50)]
-            uncached = [step.token_id for step in decode_greedy(model, prompt, 50, use_cache=False)]
+            cached = decode_ids(model, prompt, 50)
+            uncached = decode_ids(model, prompt, 50, use_cache=False)
             assert cached == uncached
             with monkeypatch.context() as patch:
-                patch.setattr("gptcli.decode.loop.is_near_tie", lambda logits: [False] * len(logits))
-                differed += [s.token_id for s in decode_greedy(model, prompt, 50)] != uncached
+                patch.setattr(TorchEngine, "near_tie_tolerance", 0.0)
+                differed += decode_ids(model, prompt, 50) != uncached
         assert differed  # the rule is what makes them equal
 
     def test_past_the_context_the_window_slides_as_in_the_tutorial(self):
@@ -175,7 +176,7 @@ class TestCache:
         for prompt in (ids_of(5, 500), ids_of(16, 500), ids_of(50, 500)):
             simple = generate_text_simple(model, torch.tensor([prompt]), 40, 16)[0, len(prompt) :].tolist()
             for use_cache in (True, False):
-                steps = decode_greedy(model, prompt, 40, use_cache=use_cache)
+                steps = decode_tokens(model, prompt, 40, use_cache=use_cache)
                 assert [s.token_id for s in steps] == simple
 
     def test_more_than_the_context_is_an_error_and_not_a_wrong_position(self):
@@ -260,7 +261,7 @@ def test_the_last_tokens_hidden_state_needs_no_others_of_the_last_block(kind):
     with torch.inference_mode():
         whole = model.hidden(ids)
         assert (model.hidden(ids, last_only=True) - whole[:, -1:]).abs().max() < 1e-5
-        cache = KVCache.of(model, 2, 16)
+        cache = model.new_cache(2, 16)
         for start, end in ((0, 5), (5, 11), (11, 12)):
             part = model.hidden(ids[:, start:end], cache, last_only=True)
             assert (part - whole[:, end - 1 : end]).abs().max() < 1e-5

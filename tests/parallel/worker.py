@@ -10,26 +10,28 @@ from pathlib import Path
 
 import torch
 
-from gptcli.decode.batch import Batch, Row
-from gptcli.decode.loop import decode, decode_greedy
+from gptcli.decode.batch import BatchDecoder, SequenceState
 from gptcli.decode.sampling import Sampling
-from gptcli.decode.speculation import Drafts
+from gptcli.decode.speculation import Speculator
+from gptcli.engine.torch_engine import TorchEngine
 from gptcli.errors import NumericsError
 from gptcli.model.gpt import GPTModel
 from gptcli.parallel.join import join
-from gptcli.runtime import ReadyModel, make_ready
+from gptcli.runtime import LoadedModel, load
 from gptcli.system.torchrun import torchrun
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
+from gptcli.weights.source import select_source
+from tests.decoding import decode_ids, decode_tokens
 
 PROMPTS = [[1, 2, 3, 1, 2, 3], [5], [7, 8, 9, 10, 11, 12, 13]]
 N = 12  # past the context of 16
 
 
 def batched(model: GPTModel) -> list[list[int]]:
-    rows = [Row(list(prompt), N) for prompt in PROMPTS]
+    rows = [SequenceState(list(prompt), N) for prompt in PROMPTS]
     waiting = iter([rows])
-    for _ in Batch(model, len(rows)).steps(lambda _: next(waiting, [])):
+    for _ in BatchDecoder(TorchEngine(model), len(rows)).decode(lambda _: next(waiting, [])):
         pass
     return [row.ids[len(prompt) :] for row, prompt in zip(rows, PROMPTS, strict=True)]
 
@@ -38,29 +40,19 @@ def texts(model: GPTModel, engine=None) -> Iterator[tuple[str, object]]:
     """Every way to decode: cached and not, in a batch, with guesses, with probabilities, sampled."""
 
     def greedy(**how) -> list[list[int]]:
-        return [[step.token_id for step in decode_greedy(model, prompt, N, **how)] for prompt in PROMPTS]
+        return [decode_ids(model, prompt, N, **how) for prompt in PROMPTS]
 
     yield "cached", greedy()
     yield "not cached", greedy(use_cache=False)
     yield "batched", batched(model)
-    yield (
-        "speculative",
-        [
-            [
-                step.token_id
-                for step in decode_greedy(
-                    model, prompt, N, engine=engine, drafts=Drafts(measures=False) if engine else None
-                )
-            ]
-            for prompt in PROMPTS
-        ],
-    )
-    yield "logprobs", [step.logprob for step in decode_greedy(model, PROMPTS[0], N, logprobs=True)]
-    draw = Sampling(temperature=0.7, top_k=9).chooser(5, 0)
-    yield "sampled", [step.token_id for step in decode(model, PROMPTS[1], N, draw)]
+    drafts = {"engine": engine, "speculator": Speculator(measures=False)} if engine else {}
+    yield "speculative", [decode_ids(model, prompt, N, **drafts) for prompt in PROMPTS]
+    yield "logprobs", [step.logprob for step in decode_tokens(model, PROMPTS[0], N, logprobs=True)]
+    draw = Sampling(temperature=0.7, top_k=9).sampler(5, 0)
+    yield "sampled", decode_ids(model, PROMPTS[1], N, draw)
 
 
-def compare(path: Path, ready: ReadyModel) -> dict[str, object]:
+def compare(path: Path, ready: LoadedModel) -> dict[str, object]:
     """How far the parts together are from the whole."""
     whole = load_weights(plan_load(path, []), device=torch.device("cpu"), dtype=torch.float32).model
     ids = torch.tensor(PROMPTS[2:3])
@@ -78,7 +70,7 @@ def compare(path: Path, ready: ReadyModel) -> dict[str, object]:
     return found | {"broken": everyones_error(ready)}
 
 
-def sums_of_a_step(ready: ReadyModel) -> int:
+def sums_of_a_step(ready: LoadedModel) -> int:
     """How often the processes add up for one token."""
     group, before = ready.group, ready.group.sum
     counted: list[None] = []
@@ -89,14 +81,14 @@ def sums_of_a_step(ready: ReadyModel) -> int:
     return len(counted)
 
 
-def everyones_error(ready: ReadyModel) -> list[str | None]:
+def everyones_error(ready: LoadedModel) -> list[str | None]:
     """What every process says when one of them has a number that is none in its part of the head."""
     assert ready.group is not None
     if ready.group.ranks.rank == ready.group.ranks.size - 1:
         ready.model.out_head.mine.weight[-1, 0] = torch.nan
     error = None
     try:
-        list(decode_greedy(ready.model, PROMPTS[0], 3))
+        list(decode_tokens(ready.model, PROMPTS[0], 3))
     except NumericsError as raised:
         error = str(raised)
     return ready.group.of_all(error)
@@ -107,8 +99,7 @@ def main() -> None:
     assert told is not None
     group = join(told, "cpu")
     for path in map(Path, sys.argv[1:]):
-        plan = plan_load(path, [])
-        ready = make_ready(plan, device="cpu", dtype="float32", seed=0, cache_tokens=16, group=group)
+        ready = load(select_source(path), device="cpu", dtype="float32", seed=0, cache_tokens=16, group=group)
         found = compare(path, ready)
         if group.is_first:
             print(json.dumps({"path": path.name, **found}), flush=True)

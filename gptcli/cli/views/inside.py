@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
+from gptcli import api
 from gptcli.cli.render import table
 from gptcli.cli.views.request import Request
 from gptcli.cli.views.shapes import shapes_table
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.presets import ResolvedConfig
 from gptcli.errors import UsageError
 from gptcli.explain.layer_stats import LayerRow, layer_rows
 from gptcli.explain.lens import logit_lens
@@ -18,9 +18,7 @@ from gptcli.explain.module_trace import Stop, journey_of
 from gptcli.explain.scoring import Candidate, perplexity, score, top_candidates
 from gptcli.explain.trace import Trace, trace
 from gptcli.plots.attention import attention_figure, attention_text
-from gptcli.runtime import ReadyModel, make_ready
 from gptcli.tokenizer import Tokenizer
-from gptcli.weights.source import choose_source, default_note
 
 DEFAULT_TOP = 5
 
@@ -30,7 +28,7 @@ class InsideView:
     """What one prompt did inside a model; only the parts that were asked for are shown."""
 
     request: Request
-    ready: ReadyModel
+    ready: "api.LoadedModel"
     tokenizer: Tokenizer
     label: str
     trace: Trace
@@ -40,16 +38,16 @@ class InsideView:
     @classmethod
     def run(cls, request: Request) -> "InsideView":
         """Make the model ready and run the prompt through it."""
-        chosen = (request.preset, request.config)
-        source = choose_source(*chosen, request.assignments, request.weights)
-        request.notes.note(default_note(*chosen, request.weights))
+        source = api.select_source(
+            request.weights, preset=request.preset, config=request.config, overrides=request.assignments
+        )
         tokenizer = Tokenizer(source.config)
         ids = _prompt_ids(request, tokenizer, source.config)
         _check_places(request, len(ids), source.config)
-        ready = make_ready(source, device=request.device, dtype="float32", seed=request.seed, cache_tokens=0)
+        ready = api.load(source, device=request.device, dtype="float32", seed=request.seed)
         for note in ready.notes:
             request.notes.note(note)
-        if isinstance(source, ResolvedConfig):
+        if source.plan is None:
             origin = f"random weights, seed {request.seed}"
         else:
             origin = f"weights {request.weights}" if request.weights else "the weights that ship"

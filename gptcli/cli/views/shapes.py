@@ -4,13 +4,14 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gptcli import api
 from gptcli.cli.render import table
 from gptcli.cli.views.counts import title
 from gptcli.cli.views.request import Request
 from gptcli.errors import UsageError
 from gptcli.explain.module_trace import Stop, journey_of
 from gptcli.model.init import empty_model
-from gptcli.runtime import make_ready
+from gptcli.weights.source import ModelSource
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class ShapesView:
         if request.tokens > config.context_length:
             raise UsageError(f"--tokens {request.tokens}: the context length is {config.context_length}")
         if config.is_moe:
-            ready = make_ready(source, device="cpu", dtype="float32", seed=request.seed, cache_tokens=0)
+            ready = api.load(ModelSource(source), device="cpu", dtype="float32", seed=request.seed)
             model = ready.model
         else:
             model = empty_model(config)

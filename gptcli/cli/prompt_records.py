@@ -6,24 +6,13 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from gptcli.api.batch import PromptRecord
 from gptcli.errors import UsageError
 
 FORMATS = ("txt", "jsonl", "csv")
-
-
-@dataclass(frozen=True)
-class Job:
-    """One record of the input: a prompt, or the reason why it is none. `index` counts from 0."""
-
-    index: int
-    id: str | int
-    prompt: str = ""
-    max_new_tokens: int | None = None
-    error: str | None = None
 
 
 def choose_format(path: Path, name: str | None, column: str | None) -> str:
@@ -48,36 +37,36 @@ def open_input(path: Path) -> BinaryIO:
         raise UsageError(f"--input {path}: {error.strerror}") from None
 
 
-def read_jobs(file: BinaryIO, format_: str, column: str | None) -> Iterator[Job]:
+def read_records(file: BinaryIO, format_: str, column: str | None) -> Iterator[PromptRecord]:
     """The records one after another, none kept; a line that is no record is one with an `error`."""
     with file:
         if format_ == "csv":
             assert column is not None
-            yield from _csv_jobs(file, column)
+            yield from _csv_records(file, column)
         else:
-            yield from _line_jobs(file, format_)
+            yield from _line_records(file, format_)
 
 
-def _line_jobs(file: BinaryIO, format_: str) -> Iterator[Job]:
+def _line_records(file: BinaryIO, format_: str) -> Iterator[PromptRecord]:
     index = 0
     for number, line in enumerate(file, 1):
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
         if format_ == "txt":
-            yield Job(index, number, text)
+            yield PromptRecord(index, number, text)
         elif text.strip():
-            yield _json_job(index, number, text)
+            yield _json_record(index, number, text)
         else:
             continue  # a blank line between JSON records
         index += 1
 
 
-def _json_job(index: int, number: int, text: str) -> Job:
+def _json_record(index: int, number: int, text: str) -> PromptRecord:
     try:
         values = json.loads(text)
     except (ValueError, RecursionError) as error:
-        return Job(index, number, error=f"line {number} is not JSON: {str(error)[:100]}")
+        return PromptRecord(index, number, error=f"line {number} is not JSON: {str(error)[:100]}")
     if not isinstance(values, dict):
-        return Job(index, number, error=f"line {number}: expected a JSON object, found {text[:40]}")
+        return PromptRecord(index, number, error=f"line {number}: expected a JSON object, found {text[:40]}")
     id_, prompt, budget = values.get("id", number), values.get("prompt"), values.get("max_new_tokens")
     faults = []
     if isinstance(id_, str):
@@ -91,7 +80,7 @@ def _json_job(index: int, number: int, text: str) -> Job:
     if budget is not None and not (_is_whole(budget) and budget >= 0):
         faults.append("max_new_tokens: expected a whole number, 0 or more")
     fault = f"line {number}: {'; '.join(faults)}" if faults else None
-    return Job(index, id_, _whole_characters(prompt), budget, fault)
+    return PromptRecord(index, id_, _whole_characters(prompt), budget, fault)
 
 
 def _is_whole(value: Any) -> bool:
@@ -103,7 +92,7 @@ def _whole_characters(text: str) -> str:
     return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
 
 
-def _csv_jobs(file: BinaryIO, column: str) -> Iterator[Job]:
+def _csv_records(file: BinaryIO, column: str) -> Iterator[PromptRecord]:
     csv.field_size_limit(2**31 - 1)
     with io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="") as text:
         rows = csv.DictReader(text)
@@ -119,14 +108,14 @@ def _csv_jobs(file: BinaryIO, column: str) -> Iterator[Job]:
             except StopIteration:
                 return
             except csv.Error as error:
-                yield Job(index, index + 1, error=f"line {rows.line_num} is not CSV: {error}")
+                yield PromptRecord(index, index + 1, error=f"line {rows.line_num} is not CSV: {error}")
                 continue
             prompt = row[column]
             fault = None if prompt is not None else f"line {rows.line_num} ends before column {column!r}"
-            yield Job(index, row.get("id") or index + 1, prompt or "", error=fault)
+            yield PromptRecord(index, row.get("id") or index + 1, prompt or "", error=fault)
 
 
-def count_jobs(path: Path, format_: str) -> int | None:
+def count_records(path: Path, format_: str) -> int | None:
     """How many records a file holds, for the progress bar; None for what can be read only once."""
     if not path.is_file():
         return None

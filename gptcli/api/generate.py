@@ -1,0 +1,113 @@
+"""One prompt: its completions as a whole, as pieces of text, or token by token."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from gptcli.api.output import RequestOutput, request_output
+from gptcli.decode.completion import Completion
+from gptcli.decode.loop import decode
+from gptcli.decode.options import GenerationOptions
+from gptcli.decode.request import DecodeRequest, prepare_request
+from gptcli.errors import UsageError
+from gptcli.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from gptcli.runtime import LoadedModel
+
+
+@dataclass(frozen=True)
+class StreamedToken:
+    """One generated token as it comes.
+
+    `text` is what becomes certain by it: often nothing, since half a character or the beginning of a stop
+    string is held back. `logprob` is None unless it was asked for.
+    """
+
+    token_id: int
+    text: str
+    logprob: float | None = None
+
+
+def generate(
+    model: LoadedModel, prompt: str, options: GenerationOptions | None = None, **changes: Any
+) -> RequestOutput:
+    """Return the completions of a prompt: one, or `num_samples`.
+
+    `changes` are fields of `GenerationOptions`, such as `max_new_tokens=20`. Raises `UsageError` for a prompt
+    that the model cannot take or options that cannot be, `NumericsError` for weights that are broken.
+    """
+    generation = Generation.of_prompt(model, prompt, _with(options, changes))
+    return generation.run()
+
+
+def stream(
+    model: LoadedModel, prompt: str, options: GenerationOptions | None = None, **changes: Any
+) -> Iterator[str]:
+    """Yield the text of one completion in pieces, each as soon as it is certain.
+
+    Takes and raises what `generate` does.
+    """
+    return (token.text for token in stream_tokens(model, prompt, options, **changes) if token.text)
+
+
+def stream_tokens(
+    model: LoadedModel, prompt: str, options: GenerationOptions | None = None, **changes: Any
+) -> Iterator[StreamedToken]:
+    """Yield each token of one completion with its text, and with `logprobs=True` its log-probability.
+
+    Takes and raises what `generate` does.
+    """
+    options = _with(options, changes)
+    if options.num_samples != 1:
+        raise UsageError(f"a stream is one completion, and num_samples is {options.num_samples}")
+    return Generation.of_prompt(model, prompt, options).stream(0)
+
+
+class Generation:
+    """The completions of one prompt, decoded as they are asked for."""
+
+    def __init__(self, model: LoadedModel, request: DecodeRequest, options: GenerationOptions) -> None:
+        self._model, self._request, self._options = model, request, options
+        self._tokenizer = Tokenizer(model.config)
+        self._completions: list[Completion] = []
+
+    @classmethod
+    def of_prompt(cls, model: LoadedModel, prompt: str, options: GenerationOptions) -> Generation:
+        """Encode the prompt for the model; raises `UsageError` for one that it cannot take."""
+        request = prepare_request(prompt, Tokenizer(model.config), model.config, options)
+        return cls(model, request, options)
+
+    def stream(self, sample: int) -> Iterator[StreamedToken]:
+        """Decode one more completion and yield its tokens; its random draws are those of number `sample`."""
+        model, options = self._model, self._options
+        tokens = decode(
+            model.engine,
+            self._request.prompt_ids,
+            self._request.max_tokens,
+            options.sampling.sampler(options.seed, sample),
+            use_cache=options.use_cache,
+            logprobs=options.logprobs,
+            speculator=model.speculator(options.speculation, options.draft_tokens),
+        )
+        completion = Completion(self._request, self._tokenizer)
+        self._completions.append(completion)
+        for token, text in completion.stream(tokens):
+            yield StreamedToken(token.token_id, text, token.logprob)
+
+    def run(self) -> RequestOutput:
+        """Decode every completion to its end and return them."""
+        for sample in range(self._options.num_samples):
+            deque(self.stream(sample), maxlen=0)
+        return self.output()
+
+    def output(self) -> RequestOutput:
+        """Return the completions that were decoded so far."""
+        return request_output(self._request, self._completions)
+
+
+def _with(options: GenerationOptions | None, changes: dict[str, Any]) -> GenerationOptions:
+    return replace(options or GenerationOptions(), **changes)

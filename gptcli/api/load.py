@@ -1,0 +1,72 @@
+"""A loaded model, by what the user calls it. torch is imported when a model is loaded, not before."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from gptcli.errors import UsageError
+from gptcli.weights.source import ModelSource, select_source
+
+if TYPE_CHECKING:
+    from gptcli.parallel.group import Group
+    from gptcli.runtime import LoadedModel
+    from gptcli.system.torchrun import Torchrun
+
+
+def load_model(
+    weights: str | Path | None = None,
+    *,
+    preset: str | None = None,
+    config: str | Path | None = None,
+    overrides: Iterable[str] = (),
+    pretrained: bool = False,
+    device: str = "auto",
+    dtype: str = "auto",
+    quantize: Literal["int8"] | None = None,
+    threads: int | None = None,
+    seed: int = 123,
+) -> LoadedModel:
+    """Load a weights file or folder, `hf:owner/name`, or a preset, ready to decode.
+
+    A preset gets the weights that ship with it (`stories`), else random ones from `seed`, as a config file
+    does. `overrides` are `KEY=VALUE`; `pretrained` fetches the preset's official weights. `threads` sets
+    PyTorch's threads for the whole process. What the command line would print as notes is in the result's
+    `notes`. Raises the errors of `gptcli.errors`.
+    """
+    if quantize not in (None, "int8"):
+        raise UsageError(f"--quantize {quantize!r}: expected int8")
+    source = select_source(
+        weights,
+        preset=preset,
+        config=None if config is None else Path(config),
+        overrides=overrides,
+        pretrained=pretrained,
+    )
+    return load(
+        source,
+        device=device,
+        dtype=dtype,
+        quantize=quantize == "int8",
+        threads=threads,
+        seed=seed,
+        cache_tokens=source.config.context_length,
+    )
+
+
+def load(source: ModelSource, **options: Any) -> LoadedModel:
+    """Load a model source; the options are those of `gptcli.runtime.load`."""
+    from gptcli.runtime import load
+
+    return load(source, **options)
+
+
+def join_processes(torchrun: Torchrun, device: str) -> Group:
+    """Meet the other processes that torchrun has started to share the model.
+
+    Raises `UsageError`, `DeviceError` or `ResourceError` where they cannot meet.
+    """
+    from gptcli.parallel.join import join
+
+    return join(torchrun, device)

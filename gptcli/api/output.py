@@ -1,0 +1,80 @@
+"""What a prompt gave: its completions, and what they took."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from gptcli.decode.completion import Completion, FinishReason
+from gptcli.decode.request import DecodeRequest
+
+
+@dataclass(frozen=True)
+class CompletionOutput:
+    """One completion: its text, the id of every generated token, and why it ended.
+
+    `logprobs` are natural and before any temperature, one for each id where they were asked for. The end of
+    text and the tokens of a stop string are among the ids, not in the text.
+    """
+
+    text: str
+    ids: list[int]
+    logprobs: list[float]
+    finish_reason: FinishReason
+
+
+@dataclass(frozen=True)
+class RequestOutput:
+    """All completions of one prompt. `text`, `ids`, `logprobs` and `finish_reason` are the first one's.
+
+    Tokens and seconds are of all completions together: `prefill` up to the first token of each, `decode` all
+    others. In a batch a step's seconds count for each of its sequences.
+    """
+
+    prompt: str
+    prompt_ids: tuple[int, ...]
+    prompt_tokens_used: int
+    completions: tuple[CompletionOutput, ...]
+    prefill_tokens: int
+    prefill_seconds: float
+    decode_tokens: int
+    decode_seconds: float
+    ids_without_text: int
+
+    @property
+    def text(self) -> str:
+        """The text of the first completion."""
+        return self.completions[0].text
+
+    @property
+    def ids(self) -> list[int]:
+        """The generated ids of the first completion."""
+        return self.completions[0].ids
+
+    @property
+    def logprobs(self) -> list[float]:
+        """The log-probabilities of the first completion's ids, where they were asked for."""
+        return self.completions[0].logprobs
+
+    @property
+    def finish_reason(self) -> FinishReason:
+        """Why the first completion ended."""
+        return self.completions[0].finish_reason
+
+    @property
+    def n_tokens(self) -> int:
+        """Generated tokens of all completions."""
+        return sum(len(completion.ids) for completion in self.completions)
+
+
+def request_output(request: DecodeRequest, completions: Sequence[Completion]) -> RequestOutput:
+    """Return the output of a request with these completions."""
+    return RequestOutput(
+        prompt=request.prompt,
+        prompt_ids=request.prompt_ids,
+        prompt_tokens_used=request.prompt_tokens_used,
+        completions=tuple(CompletionOutput(c.text, c.ids, c.logprobs, c.finish_reason) for c in completions),
+        prefill_tokens=request.prompt_tokens_used * len(completions),
+        prefill_seconds=sum(c.prefill_seconds for c in completions),
+        decode_tokens=sum(max(0, len(c.ids) - 1) for c in completions),
+        decode_seconds=sum(c.decode_seconds for c in completions),
+        ids_without_text=sum(c.ids_without_text for c in completions),
+    )

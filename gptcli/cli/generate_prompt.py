@@ -1,0 +1,65 @@
+"""`gptcli generate` with one prompt: its text as it comes, or its record."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+from gptcli.api import Generation, GenerationOptions, ModelSource, prepare_request
+from gptcli.cli.files import check_writable
+from gptcli.cli.generate_arguments import GenerateArguments
+from gptcli.cli.processes import load_model
+from gptcli.cli.prompt import read_prompt
+from gptcli.cli.record import json_record, stats_line
+from gptcli.cli.render import Answer, Notes, say, to_json
+from gptcli.tokenizer import Tokenizer
+
+
+def generate_prompt(
+    arguments: GenerateArguments,
+    source: ModelSource,
+    options: GenerationOptions,
+    loading: dict[str, Any],
+    notes: Notes,
+) -> None:
+    """Decode every sample of the prompt and write it; of several processes the first reads and writes."""
+    group = loading["group"]
+    is_first = group is None or group.is_first
+    output = arguments.output if is_first else None
+    check_writable(output)
+    prompt = read_prompt(arguments.prompt or [], notes) if is_first else ""
+    prompt = prompt if group is None else group.from_first(prompt)
+    request = prepare_request(prompt, Tokenizer(source.config), source.config, options)
+    notes.warn(request.warning())
+    notes.note(request.note())
+    model = load_model(source, notes, cache_tokens=request.cache_tokens, **loading)
+    generation = Generation(model, request, options)
+    answer = Answer(output)
+    for sample in range(options.num_samples):
+        pieces = (token.text for token in generation.stream(sample))
+        if arguments.json:
+            deque(pieces, maxlen=0)  # runs to the end, keeps nothing
+        else:
+            answer.write(f"{arguments.separator}\n" if sample else "")
+            _write_text(answer, "" if arguments.no_echo else prompt, pieces)
+    done = generation.output()
+    if arguments.json:
+        answer.write(to_json(json_record(done, source, model, logprobs=options.logprobs)) + "\n")
+    answer.close()
+    if done.ids_without_text:
+        notes.note(f"{done.ids_without_text} generated ids stand for no text in the vocabulary")
+    if arguments.stats:
+        say(stats_line(done, model))
+
+
+def _write_text(answer: Answer, prompt: str, pieces: Iterator[str]) -> None:
+    """Write prompt and continuation as they come, then a newline; an interruption leaves a whole line."""
+    try:
+        answer.write(prompt)
+        for piece in pieces:
+            answer.write(piece)
+    except BaseException:  # an error, Ctrl-C, SIGTERM
+        answer.end_line()
+        raise
+    answer.write("\n")

@@ -1,0 +1,58 @@
+"""The processes that torchrun has started to share a model, and the settings of this one."""
+
+from __future__ import annotations
+
+import gc
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from gptcli.cli.read_ahead import ReadAhead
+from gptcli.cli.render import Notes
+from gptcli.system.memory import keep_freed
+from gptcli.system.signals import unwind
+from gptcli.system.torchrun import torchrun
+
+if TYPE_CHECKING:
+    from gptcli.api import LoadedModel, ModelSource
+    from gptcli.parallel.group import Group
+
+T = TypeVar("T")
+
+
+def join(device: str) -> Group | None:
+    """Meet the other processes that share the model; None where this one is alone."""
+    if (environment := torchrun()) is None:
+        return None
+    from gptcli.api import join_processes
+
+    unwind()  # from here on the others must be told when this one ends
+    return join_processes(environment, device)
+
+
+def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel:
+    """Load a model, print its notes, and settle this process for decoding."""
+    from gptcli.api import load
+
+    model = load(source, **options)
+    for note in model.notes[len(source.notes) :]:  # the source's own were printed when it was selected
+        notes.note(note)
+    if model.device.type == "cpu":
+        keep_freed()
+    if not gc.isenabled():  # `__main__` has turned it off for the start
+        gc.freeze()  # what is there by now stays, and need not be looked at
+        gc.enable()
+    return model
+
+
+class SharedRecords(Generic[T]):
+    """`ReadAhead` for several processes: when and what is read must be the same for all of them."""
+
+    def __init__(self, own: ReadAhead[T], group: Group) -> None:
+        """Share what the first process reads; the others read nothing."""
+        self._own, self._group = own, group
+        self.ended = False
+
+    def next(self, timeout_seconds: float | None) -> T | None:
+        """Return the next item; None when none came in time, or when it has `ended`."""
+        item = self._own.next(timeout_seconds) if self._group.is_first else None
+        item, self.ended = self._group.from_first((item, self._own.ended))
+        return item
