@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Literal
 import torch
 
 from gptcli.config.cost import count_parameters, kv_bytes_per_token
+from gptcli.config.dtypes import COMPUTE_DTYPES, SAFETENSORS_DTYPES
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.presets import ResolvedConfig, preset_layer, resolve
+from gptcli.config.presets import ResolvedConfig, preset_source, resolve
 from gptcli.decode.speculation import Drafts
 from gptcli.engine.onednn import use_onednn
 from gptcli.engine.switch import Switch
@@ -19,7 +20,7 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.model.int8 import quantize_int8
 from gptcli.system.device import find_device, free_bytes
-from gptcli.system.memory import keep_freed, require
+from gptcli.system.memory import require_memory, tune_malloc
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import LoadPlan
 
@@ -29,8 +30,7 @@ if TYPE_CHECKING:
     from gptcli.parallel.group import Group
 
 Speculation = Literal["auto", "lookup", "self", "off"]
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_FILE_DTYPES = {"BF16": "bfloat16", "F16": "float16"}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in COMPUTE_DTYPES}
 
 
 @dataclass(frozen=True)
@@ -98,7 +98,7 @@ def make_ready(
         chosen = f"int8 with {chosen}"
     if place.type == "cpu":
         use_onednn(model)
-        keep_freed()
+        tune_malloc()
     if place.type == "cuda":
         torch.cuda.synchronize(place)
     n_bytes = [_bytes(model)]
@@ -125,7 +125,7 @@ def _whole(
     """All of a model, and what the user should know of its file."""
     needed, available, what = _memory(source, device, dtype, cache_tokens)
     if needed > available:
-        require(needed, available, what, _what_fits(source, device, dtype, cache_tokens))
+        require_memory(needed, available, what, _what_fits(source, device, dtype, cache_tokens))
     if isinstance(source, LoadPlan):
         loaded = load_weights(source, device=device, dtype=DTYPES[dtype])
         return loaded.model, [*source.notes, *loaded.notes]
@@ -187,7 +187,8 @@ def choose_dtype(name: str, source: ResolvedConfig | LoadPlan, device: torch.dev
         return ("float32" if name == "auto" else name), []
     sizes: Counter[str] = Counter()
     for tensor in source.checkpoint.tensors.values():
-        sizes[_FILE_DTYPES.get(tensor.dtype, "float32")] += tensor.n_bytes
+        stored = SAFETENSORS_DTYPES[tensor.dtype].name
+        sizes[stored if stored in DTYPES else "float32"] += tensor.n_bytes
     in_file = max(sizes, key=lambda dtype: sizes[dtype])
     if device.type != "cpu" or in_file == "float32":
         return in_file, []
@@ -204,7 +205,7 @@ def _what_fits(source: ResolvedConfig | LoadPlan, device: torch.device, dtype: s
             fitting.append(f"--dtype {smaller}")
     if isinstance(source, ResolvedConfig):
         for preset in ("gpt2-large", "gpt2-medium", "gpt2-small", "stories"):
-            other = resolve([preset_layer(preset)])
+            other = resolve([preset_source(preset)])
             needed, available, _ = _memory(other, device, dtype, cache_tokens)
             if needed <= available and count_parameters(other.config) < count_parameters(source.config):
                 fitting.append(f"--preset {preset}")
@@ -221,8 +222,8 @@ def _memory(
     cache = kv_bytes_per_token(config, element) * min(cache_tokens, config.context_length)
     weights = count_parameters(config) * element
     if device.type == "cpu" and isinstance(source, LoadPlan):  # mapped tensors take none
-        stored = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
-        copied = sum(t.n_bytes for t in source.checkpoint.tensors.values() if t.dtype != stored)
+        tensors = source.checkpoint.tensors.values()
+        copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name != dtype)
         weights = min(weights, copied * element // 2)
     elif device.type == "cpu" and dtype != "float32":  # drawn in float32 first
         weights += count_parameters(config) * 4

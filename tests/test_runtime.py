@@ -78,7 +78,7 @@ class TestMemory:
 
     def test_the_smallest_of_all_limits_counts(self, monkeypatch):
         assert 0 < memory.available_bytes() < 1 << 50
-        monkeypatch.setattr(memory, "_cgroup_rooms", lambda: [3000, 2000])
+        monkeypatch.setattr(memory, "_cgroup_headrooms", lambda: [3000, 2000])
         assert memory.available_bytes() == 2000
 
     @pytest.mark.skipif(sys.platform != "linux", reason="the setting is that of Linux's C library")
@@ -89,7 +89,7 @@ import resource, sys, torch
 from gptcli import runtime
 from gptcli.config.presets import resolve_options
 if sys.argv[1] == "as it is":
-    runtime.keep_freed = lambda: None
+    runtime.tune_malloc = lambda: None
 ready = runtime.make_ready(
     resolve_options("gpt2-small", None, ["n_layers=2", "vocab_size=100"]),
     device="cpu", dtype="float32", seed=0, cache_tokens=0,
@@ -126,9 +126,9 @@ print(faults() - before)
         )
         monkeypatch.setattr(memory, "CGROUPS", tmp_path)
         monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "membership")
-        assert list(memory._cgroup_rooms()) == [10_000 - 1500, 5000 - 1500]
+        assert list(memory._cgroup_headrooms()) == [10_000 - 1500, 5000 - 1500]
         (tmp_path / "membership").write_text(f"4:{'memory' if version == 1 else ''}:/not/there\n")
-        assert list(memory._cgroup_rooms()) == []
+        assert list(memory._cgroup_headrooms()) == []
 
     @pytest.mark.usefixtures("two_gpus")
     @pytest.mark.parametrize(

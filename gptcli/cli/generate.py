@@ -14,8 +14,8 @@ from gptcli.cli.generate_many import ManyOptions, generate_many
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.render import Notes
 from gptcli.errors import UsageError
-from gptcli.system.signals import unwind
-from gptcli.system.torchrun import is_follower, torchrun
+from gptcli.system.signals import raise_on_signal
+from gptcli.system.torchrun import is_follower, read_torchrun
 
 if TYPE_CHECKING:
     from gptcli.parallel.group import Group
@@ -279,12 +279,12 @@ def generate(
 
 def _join(device: str) -> Group | None:
     """The processes that torchrun has started to share the model, if it has."""
-    if (told := torchrun()) is None:
+    if (torchrun := read_torchrun()) is None:
         return None
     from gptcli.parallel.join import join
 
-    unwind()  # from here on there are others to be told
-    return join(told, device)
+    raise_on_signal()  # from here on there are others to be told
+    return join(torchrun, device)
 
 
 def _check(

@@ -6,9 +6,10 @@ from typing import Annotated
 
 import typer
 
+from gptcli.config.dtypes import COMPUTE_DTYPES
 from gptcli.errors import UsageError
 
-DTYPE_NAMES = ("auto", "float32", "bfloat16", "float16")
+DTYPE_NAMES = ("auto", *COMPUTE_DTYPES)
 
 
 def check_device(name: str) -> str:

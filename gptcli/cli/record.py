@@ -94,7 +94,7 @@ class Generation:
                 "threads": torch.get_num_threads(),
                 "torch": torch.__version__,
                 "engine": self.engine,
-                **({} if ready.group is None else {"processes": ready.group.ranks.size}),
+                **({} if ready.group is None else {"processes": ready.group.ranks.world_size}),
             },
         }
 

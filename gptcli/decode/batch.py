@@ -13,7 +13,7 @@ from gptcli.errors import NumericsError
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.model.ragged_cache import RaggedCache
-from gptcli.system.memory import available_bytes, require
+from gptcli.system.memory import available_bytes, require_memory
 
 # A pass over new prompts holds about this many tokens at most, so that its activations stay small.
 GROUP_TOKENS = 4096
@@ -143,7 +143,7 @@ class Batch:
         if self._device.type == "cpu":
             n_bytes = kv_bytes_per_token(self.model.config, self._dtype.itemsize) * capacity * self.size
             what = f"the key/value cache of {self.size} rows of {capacity} tokens"
-            require(n_bytes, available_bytes(), what, "a smaller --batch-size or --max-new-tokens")
+            require_memory(n_bytes, available_bytes(), what, "a smaller --batch-size or --max-new-tokens")
         larger = RaggedCache.of(self.model, self.size, capacity)
         if self._cached:
             larger.admit(self._cache, self._cache.lengths)

@@ -16,7 +16,7 @@ from gptcli.engine.guesser import Guesser
 from gptcli.engine.torch_engine import ModelSteps
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
-from gptcli.system.memory import give_back_freed
+from gptcli.system.memory import trim_malloc
 
 if TYPE_CHECKING:
     from gptcli.engine.cpu import CpuEngine
@@ -157,7 +157,7 @@ class Switch:
             engine = CpuEngine(self._model, n_threads)
             engine.warm_up()
             self._prepare_head(engine)
-            give_back_freed()  # by the compiler, most of it
+            trim_malloc()  # by the compiler, most of it
             self.engine = engine
         except Exception as error:  # no Numba here, or none that works: PyTorch goes on
             self.why_not = f"{type(error).__name__}: {error}"

@@ -10,7 +10,8 @@ import typer
 from gptcli.cli import boundary, options
 from gptcli.cli.render import Notes, say
 from gptcli.cli.weights_option import local_weights
-from gptcli.config.presets import ResolvedConfig, chosen_layers, resolve_options
+from gptcli.config.dtypes import ComputeDType
+from gptcli.config.presets import ResolvedConfig, resolve_options, sources_from_options
 from gptcli.errors import UsageError
 from gptcli.weights.plan import LoadPlan, plan_load
 
@@ -43,7 +44,7 @@ def train(
         bool, typer.Option("--resume", help="Go on from DIR's checkpoint.", rich_help_panel=DATA)
     ] = False,
     save_dtype: Annotated[
-        Literal["float32", "float16", "bfloat16"],
+        ComputeDType,
         typer.Option(help="Type of the weights in DIR.", rich_help_panel=DATA),
     ] = "float32",
     preset: options.Preset = None,
@@ -147,7 +148,7 @@ def train(
     if weights is None:
         source: ResolvedConfig | LoadPlan = resolve_options(preset, config, set_ or [])
     else:
-        source = plan_load(weights, chosen_layers(preset, config, set_ or []))
+        source = plan_load(weights, sources_from_options(preset, config, set_ or []))
     device, seed = options.check_device(device), options.check_seed(seed)
     window = max_length or source.config.context_length
     if window > source.config.context_length:

@@ -3,7 +3,13 @@
 from collections.abc import Sequence
 from pathlib import Path
 
-from gptcli.config.presets import ResolvedConfig, chosen_layers, preset_layer, resolve, shipped_weights
+from gptcli.config.presets import (
+    ResolvedConfig,
+    preset_source,
+    resolve,
+    shipped_weights,
+    sources_from_options,
+)
 from gptcli.weights.plan import LoadPlan, plan_load
 
 SHIPPED = "stories"
@@ -16,11 +22,11 @@ def choose_source(
 
     A preset whose weights ship takes those; so does the choice of nothing, which is `SHIPPED`.
     """
-    layers = chosen_layers(preset, config, assignments)
+    layers = sources_from_options(preset, config, assignments)
     if weights is not None:
         return plan_load(weights, layers)
     if preset is None and config is None:
-        layers.insert(0, preset_layer(SHIPPED))
+        layers.insert(0, preset_source(SHIPPED))
     named = next((layer.name for layer in layers if layer.origin == "preset"), None)
     shipped = shipped_weights(named) if named else None
     return plan_load(shipped, layers) if shipped else resolve(layers)

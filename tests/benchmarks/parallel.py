@@ -27,11 +27,11 @@ def worker(path: Path) -> None:
     from gptcli.parallel.join import join
     from gptcli.parallel.load import ready_part  # noqa: F401 - so that it does not count
     from gptcli.runtime import make_ready
-    from gptcli.system.torchrun import torchrun
+    from gptcli.system.torchrun import read_torchrun
     from gptcli.weights.plan import plan_load
 
-    told = torchrun()
-    group = join(told, "cpu") if told else None
+    torchrun = read_torchrun()
+    group = join(torchrun, "cpu") if torchrun else None
     before = peak_bytes()
     plan = plan_load(path, [])
     ready = make_ready(plan, device="cpu", dtype="float32", seed=0, cache_tokens=64, group=group)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gptcli.config.activations import ACTIVATIONS
 from gptcli.decode.loop import decode_greedy
 from gptcli.decode.prompt_lookup import Lookup
 from gptcli.decode.speculation import Drafts
@@ -19,7 +20,7 @@ from gptcli.engine import switch as switch_module
 from gptcli.engine.cpu import MAX_TOKENS, CpuEngine, unsupported
 from gptcli.engine.products import ACTIVATION_CODES
 from gptcli.engine.switch import Switch
-from gptcli.model.activations import ACTIVATIONS, Identity
+from gptcli.model.activations import Identity
 from gptcli.model.cache import KVCache
 from gptcli.model.int8 import Int8Linear, int8_copy, quantize_int8
 from gptcli.weights.load import load_weights

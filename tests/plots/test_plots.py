@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 from gptcli.cli.plot_activation import NAMES
-from gptcli.plots.activations import LABELS, difference, sample
+from gptcli.config.activations import ACTIVATIONS
+from gptcli.config.choices import GATES
+from gptcli.plots.activations import GATE_LABELS, difference, sample
 
 
 def test_the_tutorials_figure(cli, tmp_path, monkeypatch):
@@ -77,7 +79,8 @@ def test_wrong_usage(cli, arguments, message):
 
 
 def test_every_name_can_be_drawn():
-    assert set(LABELS) == set(NAMES)
+    assert set(GATE_LABELS) == set(GATES)
+    assert set(NAMES) == {*ACTIVATIONS, *GATES}
     for curve in sample(NAMES, -3, 3, 11):
         assert len(curve.y) == 11
 

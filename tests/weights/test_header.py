@@ -64,7 +64,7 @@ def test_names_types_shapes_and_places_are_those_that_safetensors_wrote(tmp_path
         (build(b"\xff\xff"), "its header is not the JSON"),
         (build(b"[" * 100_000), "its header is not the JSON"),
         (build([]), "its header is not a JSON object"),
-        (build(b'{"a": {}, "a": {}}'), "a name stands there twice"),
+        (build(b'{"a": {}, "a": {}}'), "key 'a' appears twice"),
         (build({"a": 5}), "the entry of tensor 'a'"),
         (build({"a": {"dtype": "F32", "shape": [1]}}), "the entry of tensor 'a'"),
         (build({"a": entry(0, 4, shape="x")}, b"1234"), "the entry of tensor 'a'"),

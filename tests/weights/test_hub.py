@@ -158,7 +158,7 @@ def test_official_weights_are_those_of_openai(ask, hub):
         (("-w", "hf:gpt2"), "expected hf:owner/name"),
         (("-w", "hf:a/b/c"), "expected hf:owner/name"),
         (("-w", "hf:a/b@"), "expected hf:owner/name"),
-        (("-w", "hf:a/[b]"), "no name of a repository"),
+        (("-w", "hf:a/[b]"), "not a repository name"),
         (("--pretrained",), "of which preset?"),
         (("--pretrained", "-p", "stories"), "stories has no official weights; gpt2-small,"),
         (("--pretrained", "-p", "gpt2-small", "-w", "x"), "two answers"),

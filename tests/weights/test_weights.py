@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gptcli.config.presets import chosen_layers, resolve_options
+from gptcli.config.presets import resolve_options, sources_from_options
 from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
-from gptcli.weights.load import Loaded, load_weights
+from gptcli.weights.load import LoadedWeights, load_weights
 from gptcli.weights.plan import plan_load
 from gptcli.weights.report import load_report
 from tests.models import (
@@ -30,8 +30,8 @@ IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
 
 def load(
     path: Path, *assignments: str, preset: str | None = None, dtype: torch.dtype = torch.float32
-) -> Loaded:
-    plan = plan_load(path, chosen_layers(preset, None, assignments))
+) -> LoadedWeights:
+    plan = plan_load(path, sources_from_options(preset, None, assignments))
     return load_weights(plan, device=torch.device("cpu"), dtype=dtype)
 
 
@@ -124,8 +124,8 @@ class TestLayouts:
         assert_same(model, load(tmp_path).model, atol=1e-6)
         assert_same(model, load(path).model, atol=1e-6)
         for change, message in (
-            ({names[0]: "b.safetensors"}, "which the index does not say"),
-            ({"more": "a.safetensors"}, "its shards lack 1 tensors, the first is 'more'"),
+            ({names[0]: "b.safetensors"}, "and the index does not say so"),
+            ({"more": "a.safetensors"}, "its shards lack 1 tensor, the first is 'more'"),
             ({"more": "c.safetensors"}, "shard c.safetensors is missing"),
             ({"more": "../a.safetensors"}, "not a plain file name"),
             ({"more": 3}, "not the index"),
@@ -195,7 +195,7 @@ class TestHead:
         rows = [row for row in load_report(plan_load(folder, [])) if row.action == "tied"]
         assert [(row.source, row.targets) for row in rows] == [("tok_emb.weight", ("out_head.weight",))]
         (folder / "config.json").unlink()
-        plan = plan_load(folder, chosen_layers(None, None, ["n_heads=4"]))
+        plan = plan_load(folder, sources_from_options(None, None, ["n_heads=4"]))
         assert "the token embedding serves as head" in plan.notes[0]
 
     def test_a_file_that_saved_the_one_matrix_as_head(self, tmp_path):
@@ -205,7 +205,7 @@ class TestHead:
         assert_same(model, load(folder).model, atol=1e-6)
         (folder / "config.json").unlink()
         assert_same(model, load(folder, "n_heads=4").model, atol=1e-6)
-        plan = plan_load(folder, chosen_layers(None, None, ["n_heads=4"]))
+        plan = plan_load(folder, sources_from_options(None, None, ["n_heads=4"]))
         assert "its head serves as embedding" in plan.notes[0]
 
     def test_config_ties_and_the_files_different_head_is_unused_and_reported(self, tmp_path):
@@ -289,7 +289,7 @@ class TestRefusals:
 
     def test_config_json_at_odds_with_the_tensors(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path, n_layer=3)
-        assert "says n_layers 3, and the tensors beside it have n_layers 2" in fails(folder)
+        assert "says n_layers 3, and the tensors next to it have n_layers 2" in fails(folder)
         for change, message in (
             ({"scale_attn_weights": False}, "scale_attn_weights"),
             ({"n_head": 5}, "n_heads must divide emb_dim"),
@@ -349,7 +349,7 @@ class TestArithmeticOfTheConfig:
 
     def test_a_bias_that_config_json_promises_is_never_left_out(self, tmp_path):
         folder = save_tutorial(lively_model(tiny_config(qkv_bias=False)), tmp_path, qkv_bias=True)
-        assert "says qkv_bias True, and the tensors beside it have qkv_bias False" in fails(folder)
+        assert "says qkv_bias True, and the tensors next to it have qkv_bias False" in fails(folder)
 
     def test_a_bias_that_config_json_denies_is_used_and_noted(self, tmp_path):
         model = lively_model(tiny_config(qkv_bias=True))
@@ -361,7 +361,7 @@ class TestArithmeticOfTheConfig:
     def test_biases_come_from_the_file_with_one_note(self, tmp_path):
         small = {"vocab_size": 50257, "context_length": 1024, "emb_dim": 768, "n_heads": 12, "n_layers": 12}
         model = GPTModel(tiny_config(**small, tie_embeddings=True)).requires_grad_(False)
-        plan = plan_load(save_huggingface(model, tmp_path), chosen_layers("gpt-124m", None, []))
+        plan = plan_load(save_huggingface(model, tmp_path), sources_from_options("gpt-124m", None, []))
         assert plan.notes == ("qkv bias and tied head come from the weights file, not from gpt-124m",)
         assert plan.fitting_preset == "gpt2-small"
         assert plan.resolved.origin["qkv_bias"] == "weights"
