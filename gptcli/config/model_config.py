@@ -150,12 +150,12 @@ class ModelConfig(BaseModel):
 
     @property
     def is_moe(self) -> bool:
-        """Whether the feed-forward is a mixture of experts."""
+        """True if the feed-forward is a mixture of experts."""
         return self.feed_forward == "moe"
 
     @property
     def is_gated(self) -> bool:
-        """Whether the feed-forward, or each expert, is of the gated family."""
+        """True if the feed-forward, or each of its experts, is gated."""
         return (self.expert_feed_forward if self.is_moe else self.feed_forward) in GATES
 
 

@@ -54,7 +54,7 @@ class LoadPlan:
 
     @property
     def ships(self) -> bool:
-        """Whether these weights ship with gptcli, so that they need no notes."""
+        """True if these weights ship with gptcli, so that they need no notes."""
         return self.checkpoint.path.parent == presets_folder()
 
     @property

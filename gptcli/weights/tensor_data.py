@@ -32,7 +32,7 @@ class TensorStats:
 
     @property
     def is_finite(self) -> bool:
-        """Whether the tensor holds neither NaN nor infinity."""
+        """True if the tensor holds neither NaN nor infinity."""
         return not self.n_nan and not self.n_infinite
 
 

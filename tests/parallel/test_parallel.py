@@ -13,6 +13,7 @@ import pytest
 from gptcli.config.parallel_cost import all_reduces_per_layer
 from gptcli.config.partition import Rank, check_world_size, parameters_per_rank, shard_of
 from gptcli.config.shapes import parameter_shapes
+from gptcli.errors import UsageError
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config, tiny_values, write_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -99,6 +100,14 @@ class TestParts:
         first, second = (parameters_per_rank(config, Rank(r, 2)) for r in (0, 1))
         assert first < second < 1.04 * first
         check_world_size(config, 25)
+
+    def test_more_ranks_than_can_share_are_refused(self):
+        for n_heads, message in (
+            (1, "2 processes cannot share 1 head: take 1 process"),
+            (2, "3 processes cannot share 2 heads: take 1 to 2"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                check_world_size(tiny_config(n_heads=n_heads), n_heads + 1)
 
 
 @pytest.mark.parametrize("n", [2, 3])

@@ -1,6 +1,7 @@
 """`plot-activation`: the tutorial's figure, and what else can be asked for."""
 
 import json
+import logging
 import re
 
 import matplotlib.figure
@@ -11,6 +12,7 @@ from gptcli.cli.plot_activation import NAMES
 from gptcli.config.activations import ACTIVATIONS
 from gptcli.config.choices import GATES
 from gptcli.plots.activations import GATE_LABELS, difference, sample
+from gptcli.plots.figure import new_figure, to_bytes
 
 
 def test_the_tutorials_figure(cli, tmp_path, monkeypatch):
@@ -130,3 +132,14 @@ def test_aliases_and_the_same_bytes_twice(cli, tmp_path):
         assert cli("plot-activation", "quick_gelu", "gelu_new", "-o", tmp_path / name).status == 0
     for ending in ("svg", "pdf"):
         assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+
+
+def test_drawing_leaves_matplotlibs_logger_as_it_was():
+    logger = logging.getLogger("matplotlib")
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        to_bytes(new_figure((1, 1)), "svg")
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(before)

@@ -90,6 +90,22 @@ def test_what_is_broken_is_refused_with_the_reason(written, content, message):
     assert "\n" not in str(error.value)
 
 
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 548105171\n"
+
+
+def test_a_git_lfs_pointer_is_named_with_what_to_run(written):
+    path = written(LFS_POINTER)
+    with pytest.raises(WeightsError) as error:
+        read_file_header(path)
+    assert str(error.value).startswith(f"{path}: a Git LFS pointer")
+    assert "git lfs pull" in str(error.value)
+    assert "corrupt" not in str(error.value)
+    assert "\n" not in str(error.value)
+    for other in (LFS_POINTER[:8], LFS_POINTER[:30], b"version https://example.org/spec/v1\n"):
+        with pytest.raises(WeightsError, match="corrupt or incomplete"):
+            read_file_header(written(other))
+
+
 def test_an_absurd_header_is_refused_by_its_length_alone(tmp_path):
     path = tmp_path / "x.safetensors"
     with path.open("wb") as file:

@@ -106,6 +106,10 @@ class TestLayouts:
         assert "taking 2 heads of width 64" in plan.notes[0]
         assert_same(model, load(folder).model, atol=1e-5)
 
+    def test_one_head_is_told_in_the_singular(self, tmp_path):
+        folder = save_huggingface(lively_model(tiny_config(emb_dim=64, n_heads=1)), tmp_path, config=False)
+        assert "taking 1 head of width 64" in plan_load(folder, []).notes[0]
+
     def test_without_a_config_and_no_whole_number_of_heads_it_asks(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path, config=False)
         assert "--set n_heads=N" in fails(folder)
@@ -323,6 +327,27 @@ class TestRefusals:
         save_file({"a": torch.ones(1)}, tmp_path / "other.safetensors")
         (tmp_path / "named.safetensors").rmdir()
         assert "there is other.safetensors: name the file itself" in fails(tmp_path)
+
+    def test_git_lfs_pointers_are_named_wherever_they_are(self, tmp_path):
+        pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n"
+        index = tmp_path / "model.safetensors.index.json"
+
+        def assert_named(path: Path, culprit: Path) -> None:
+            message = fails(path)
+            assert message.startswith(f"{culprit}: a Git LFS pointer")
+            assert "git lfs pull" in message
+            assert "\n" not in message
+
+        shard = tmp_path / "a.safetensors"
+        shard.write_bytes(pointer)
+        assert_named(shard, shard)
+        index.write_text(json.dumps({"weight_map": {"wte.weight": "a.safetensors"}}))
+        assert_named(tmp_path, shard)
+        index.write_bytes(pointer)
+        assert_named(tmp_path, index)
+        single = tmp_path / "model.safetensors"
+        single.write_bytes(pointer)
+        assert_named(tmp_path, single)
 
 
 class TestArithmeticOfTheConfig:
