@@ -1,4 +1,4 @@
-"""Device, dtype and memory are decided before anything is loaded; of CUDA, as far as one can pretend it."""
+"""Device, dtype and memory are decided before anything is loaded; CUDA is imitated where possible."""
 
 import subprocess
 import sys

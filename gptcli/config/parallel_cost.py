@@ -33,7 +33,7 @@ GPUS = (
 )
 
 
-def largest_shard(config: ModelConfig, world_size: int) -> int:
+def max_parameters_per_rank(config: ModelConfig, world_size: int) -> int:
     """Return the parameters of the last rank, which holds the most."""
     return parameters_per_rank(config, Rank(world_size - 1, world_size))
 
@@ -75,7 +75,7 @@ def parameters_read_per_token(config: ModelConfig, world_size: int) -> int:
     A token reads one row of an embedding, which is not counted; a tied embedding is, as the head. Of the
     experts it reads those chosen for the token, in the worst case all on one rank.
     """
-    last = Rank(world_size - 1, world_size)  # as in `largest_shard`
+    last = Rank(world_size - 1, world_size)  # as in `max_parameters_per_rank`
     experts = (
         min(config.n_experts_per_token, len(last.shard_range(config.n_experts))) if config.is_moe else None
     )
@@ -105,7 +105,10 @@ def fewest_gpus(config: ModelConfig, gpu: Gpu, element_bytes: int = 2) -> int | 
 
     def fits(world_size: int) -> bool:
         cache = kv_bytes_per_token_per_rank(config, world_size, element_bytes) * config.context_length
-        return largest_shard(config, world_size) * element_bytes + cache <= USABLE_MEMORY * gpu.memory_bytes
+        return (
+            max_parameters_per_rank(config, world_size) * element_bytes + cache
+            <= USABLE_MEMORY * gpu.memory_bytes
+        )
 
     sizes = range(1, max_world_size(config)[0] + 1)
     first = bisect_left(sizes, True, key=fits)  # a rank never holds more when there are more of them

@@ -1,4 +1,4 @@
-"""Configs: what is accepted, what is refused and how, and where each value is said to come from."""
+"""Configs: valid and invalid ones, the messages, and the source of each value."""
 
 import json
 

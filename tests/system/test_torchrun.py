@@ -1,4 +1,4 @@
-"""torchrun's environment: read in one place, and a value from there on."""
+"""The environment of torchrun: it is read in one place and passed on as a value."""
 
 import ast
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Safetensors headers: what is whole is read, what is not is told as corrupt, with sizes."""
+"""Safetensors headers: a valid one is read, a broken one is refused as corrupt, with the sizes."""
 
 import json
 import struct

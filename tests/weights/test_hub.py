@@ -1,4 +1,4 @@
-"""Weights by name from a hub, against one on loopback: what is fetched and kept, and every way it fails."""
+"""Weights from a hub on loopback: what is downloaded and cached, and every way in which that fails."""
 
 import json
 import logging

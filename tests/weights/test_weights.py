@@ -1,4 +1,4 @@
-"""Weights: both layouts fill the model equally, and what does not fit is told in one message."""
+"""Weights: both layouts load into the same model, and one message names everything that does not fit."""
 
 import json
 import subprocess

@@ -11,7 +11,7 @@ from gptcli.config.parallel_cost import (
     all_reduces_per_layer,
     fewest_gpus,
     kv_bytes_per_token_per_rank,
-    largest_shard,
+    max_parameters_per_rank,
     parameters_read_per_token,
     sent_bytes_per_all_reduce,
     sent_bytes_per_token,
@@ -26,7 +26,7 @@ SENT_BYTES = {dtype: n for dtype, n in BYTES_PER_ELEMENT.items() if dtype != "in
 def parallel_record(config: ModelConfig, size: int) -> dict[str, Any]:
     """What `--tensor-parallel` adds to the JSON; raises `UsageError` for more processes than can share."""
     check_world_size(config, size)
-    held, sums = largest_shard(config, size), all_reduces_per_layer(config)
+    held, sums = max_parameters_per_rank(config, size), all_reduces_per_layer(config)
     return {
         "processes": size,
         "parameters_per_process": held,
