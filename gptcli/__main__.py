@@ -4,7 +4,7 @@ import gc
 
 from gptcli.system import signals
 
-signals.end_at_once()  # before anything that takes time
+signals.exit_on_signal()  # before anything that takes time
 # Imports make hundreds of thousands of objects that stay, and each collection would look at all of them: 0.25
 # s of a start with torch. `Decoding.load` turns it on again.
 gc.disable()

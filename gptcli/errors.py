@@ -1,29 +1,34 @@
-"""Everything foreseeable that can go wrong, as one tree; each kind knows its exit status.
+"""The exceptions for all foreseeable faults, as one tree; each class has its exit status.
 
-    GptcliError            1   what a file, device, disk or memory shows to be impossible
+    GptcliError            1   impossible with this file, device, disk or memory
     ├── WeightsError       1   a weights file is missing, corrupt, or contradicts the preset
     ├── DeviceError        1   a device that this machine does not have
     ├── ResourceError      1   not enough memory, or an output that cannot be written
     ├── NumericsError      1   the model's logits are not finite
-    └── UsageError         2   what the command line, prompt and config alone show to be wrong
-        └── ConfigError    2   a preset or config that cannot be
+    └── UsageError         2   wrong by the command line, prompt or config alone
+        └── ConfigError    2   an unknown preset, or an invalid config
 
-The command line turns them into one message and the exit status, in one place (`cli/app.py`).
+The command line turns them into one message and the exit status, in one place (`cli/boundary.py`).
 """
 
 
+def count(n: int, noun: str) -> str:
+    """Return a number with its noun, for messages: `1 head`, `2 heads`."""
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
 class GptcliError(Exception):
-    """A foreseeable fault; its text names the value, what was expected, and what to do."""
+    """A foreseeable fault; its message names the value, what was expected, and what to do."""
 
     exit_status = 1
 
 
 class WeightsError(GptcliError):
-    """A weights file is missing, corrupt, of an unknown layout, or contradicts the model asked for."""
+    """A weights file is missing, corrupt, of an unknown layout, or contradicts the requested model."""
 
 
 class DeviceError(GptcliError):
-    """The device asked for does not exist on this machine."""
+    """The requested device does not exist on this machine."""
 
 
 class ResourceError(GptcliError):
@@ -41,4 +46,4 @@ class UsageError(GptcliError):
 
 
 class ConfigError(UsageError):
-    """A preset name or config that cannot be."""
+    """An unknown preset, or an invalid config."""

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from gptcli.config.cost import count_parameters, kv_bytes_per_token
+from gptcli.config.dtypes import COMPUTE_DTYPES, SAFETENSORS_DTYPES
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.presets import preset_layer, resolve
+from gptcli.config.presets import preset_source, resolve
 from gptcli.decode.engine import Engine
 from gptcli.decode.options import Speculation
 from gptcli.decode.speculation import Speculator
@@ -22,15 +23,14 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.model.int8 import quantize_int8
 from gptcli.system.device import find_device, free_bytes
-from gptcli.system.memory import require
+from gptcli.system.memory import require_memory
 from gptcli.weights.load import load_weights
 from gptcli.weights.source import ModelSource
 
 if TYPE_CHECKING:
     from gptcli.parallel.group import Group
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
-_FILE_DTYPES = {"BF16": "bfloat16", "F16": "float16"}
+DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in COMPUTE_DTYPES}
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class LoadedModel:
             "torch": torch.__version__,
             "engine": self.engine.describe(),
         }
-        return facts if self.group is None else facts | {"processes": self.group.ranks.size}
+        return facts if self.group is None else facts | {"processes": self.group.ranks.world_size}
 
     def speculator(
         self, speculation: Speculation = "auto", max_draft_tokens: int | None = None
@@ -158,7 +158,7 @@ def _load_parameters(
         return load_shard(source, group, dtype=DTYPES[dtype], seed=seed, cache_tokens=cache_tokens)
     needed, available, what = _memory(source, device, dtype, cache_tokens)
     if needed > available:
-        require(needed, available, what, _what_fits(source, device, dtype, cache_tokens))
+        require_memory(needed, available, what, _what_fits(source, device, dtype, cache_tokens))
     if source.plan is not None:
         loaded = load_weights(source.plan, device=device, dtype=DTYPES[dtype])
         return loaded.model, [*source.plan.notes, *loaded.notes]
@@ -207,7 +207,8 @@ def choose_dtype(name: str, source: ModelSource, device: torch.device) -> tuple[
         return ("float32" if name == "auto" else name), []
     sizes: Counter[str] = Counter()
     for tensor in source.plan.checkpoint.tensors.values():
-        sizes[_FILE_DTYPES.get(tensor.dtype, "float32")] += tensor.n_bytes
+        stored = SAFETENSORS_DTYPES[tensor.dtype].name
+        sizes[stored if stored in DTYPES else "float32"] += tensor.n_bytes
     in_file = max(sizes, key=lambda dtype: sizes[dtype])
     if device.type != "cpu" or in_file == "float32":
         return in_file, []
@@ -224,7 +225,7 @@ def _what_fits(source: ModelSource, device: torch.device, dtype: str, cache_toke
             fitting.append(f"--dtype {smaller}")
     if source.plan is None:
         for preset in ("gpt2-large", "gpt2-medium", "gpt2-small", "stories"):
-            other = ModelSource(resolve([preset_layer(preset)]))
+            other = ModelSource(resolve([preset_source(preset)]))
             needed, available, _ = _memory(other, device, dtype, cache_tokens)
             if needed <= available and count_parameters(other.config) < count_parameters(source.config):
                 fitting.append(f"--preset {preset}")
@@ -239,8 +240,8 @@ def _memory(source: ModelSource, device: torch.device, dtype: str, cache_tokens:
     cache = kv_bytes_per_token(config, element) * min(cache_tokens, config.context_length)
     weights = count_parameters(config) * element
     if device.type == "cpu" and source.plan is not None:  # mapped tensors take none
-        stored = {"float32": "F32", "bfloat16": "BF16", "float16": "F16"}[dtype]
-        copied = sum(t.n_bytes for t in source.plan.checkpoint.tensors.values() if t.dtype != stored)
+        tensors = source.plan.checkpoint.tensors.values()
+        copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name != dtype)
         weights = min(weights, copied * element // 2)
     elif device.type == "cpu" and dtype != "float32":  # drawn in float32 first
         weights += count_parameters(config) * 4

@@ -16,7 +16,7 @@ END_OF_TEXT = "<|endoftext|>"
 
 
 def read_ranks() -> list[bytes]:
-    """The 50,256 byte-pair tokens, each at the index of its rank, which is its id."""
+    """Return the 50,256 byte-pair tokens in the order of their ranks; a token's index is its id."""
     packed = (files("gptcli") / "vocab" / "gpt2_ranks.zlib").read_bytes()
     data = zlib.decompress(packed)
     tokens, at = [], 0
@@ -29,7 +29,7 @@ def read_ranks() -> list[bytes]:
 
 @cache
 def gpt2_encoding(n_ranks: int = GPT2_END_OF_TEXT) -> tiktoken.Encoding:
-    """tiktoken's `gpt2` from our own copy of the ranks, or the first of them; end of text is the next id."""
+    """Return tiktoken's `gpt2` encoding of the first `n_ranks` tokens; end of text has the next id."""
     return tiktoken.Encoding(
         "gpt2",
         pat_str=r50k_pat_str,
@@ -40,19 +40,19 @@ def gpt2_encoding(n_ranks: int = GPT2_END_OF_TEXT) -> tiktoken.Encoding:
 
 
 class Tokenizer:
-    """Text to the ids of one model and back; the model's config may place its end of text elsewhere."""
+    """The encoder and decoder of one model; its config may give end of text another id than GPT-2's."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._vocab_size = config.vocab_size
-        first = config.tokenizer == "gpt2-first-ranks"
-        self._special = config.vocab_size - 1 if first else GPT2_END_OF_TEXT
+        has_first_ranks = config.tokenizer == "gpt2-first-ranks"
+        self._special = config.vocab_size - 1 if has_first_ranks else GPT2_END_OF_TEXT
         self._encoding = gpt2_encoding(self._special)
         self.end_of_text = config.eos_token_id
 
     def encode(self, text: str, *, plain: bool = False) -> list[int]:
-        """Ids of `text`; `<|endoftext|>` in it is the special token, or ordinary text if `plain`.
+        """Return the ids of `text`; `<|endoftext|>` in it is the special token, or ordinary text if `plain`.
 
-        Raises `UsageError` for a token that the model's vocabulary does not hold.
+        Raises `UsageError` for a token that the model's vocabulary does not have.
         """
         allowed = set() if plain else {END_OF_TEXT}
         ids = self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
@@ -68,16 +68,16 @@ class Tokenizer:
         return ids
 
     def token_bytes(self, token_id: int) -> bytes | None:
-        """The bytes that an id stands for, or None where the vocabulary has no text for it."""
+        """Return the bytes of a token, or None where the vocabulary has no text for its id."""
         if token_id == self.end_of_text:
             return END_OF_TEXT.encode()
         if token_id == self._special and self.end_of_text is not None:
-            return None  # this model's end of text stands elsewhere
+            return None  # this model's end of text has another id
         try:
             return self._encoding.decode_single_token_bytes(token_id)
         except KeyError:
             return None
 
     def decode(self, ids: Sequence[int]) -> str:
-        """The text of `ids`; bytes that are not UTF-8 are replaced, ids without a text are nothing."""
+        """Return the text of `ids`; replace bytes that are not UTF-8, leave out ids without a text."""
         return b"".join(self.token_bytes(i) or b"" for i in ids).decode("utf-8", errors="replace")

@@ -77,7 +77,7 @@ class TestMemory:
 
     def test_the_smallest_of_all_limits_counts(self, monkeypatch):
         assert 0 < memory.available_bytes() < 1 << 50
-        monkeypatch.setattr(memory, "_cgroup_rooms", lambda: [3000, 2000])
+        monkeypatch.setattr(memory, "_cgroup_headrooms", lambda: [3000, 2000])
         assert memory.available_bytes() == 2000
 
     @pytest.mark.skipif(sys.platform != "linux", reason="the setting is that of Linux's C library")
@@ -86,11 +86,11 @@ class TestMemory:
         code = """
 import resource, sys, torch
 from gptcli.runtime import load
-from gptcli.system.memory import keep_freed
+from gptcli.system.memory import tune_malloc
 from gptcli.weights.source import select_source
 ready = load(select_source(preset="gpt2-small", overrides=["n_layers=2", "vocab_size=100"]), device="cpu")
 if sys.argv[1] == "kept":
-    keep_freed()
+    tune_malloc()
 def faults():
     with torch.inference_mode():
         for _ in range(5):
@@ -123,9 +123,9 @@ print(faults() - before)
         )
         monkeypatch.setattr(memory, "CGROUPS", tmp_path)
         monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "membership")
-        assert list(memory._cgroup_rooms()) == [10_000 - 1500, 5000 - 1500]
+        assert list(memory._cgroup_headrooms()) == [10_000 - 1500, 5000 - 1500]
         (tmp_path / "membership").write_text(f"4:{'memory' if version == 1 else ''}:/not/there\n")
-        assert list(memory._cgroup_rooms()) == []
+        assert list(memory._cgroup_headrooms()) == []
 
     @pytest.mark.usefixtures("two_gpus")
     @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""The tokenizer: the vocabulary that ships is the official one, and every id has its text or none."""
+"""The tokenizer: it ships the official vocabulary, and every id has its text or none."""
 
 import base64
 import hashlib

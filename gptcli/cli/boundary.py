@@ -15,10 +15,10 @@ from gptcli.system.signals import (
     EXIT_INTERRUPTED,
     EXIT_TERMINATED,
     Terminated,
-    end_at_once,
-    ignore_termination,
+    exit_on_signal,
+    ignore_sigterm,
 )
-from gptcli.system.torchrun import is_follower, torchrun
+from gptcli.system.torchrun import is_follower, read_torchrun
 
 EXIT_STATUSES = (
     "Exit status: 0 done · 1 impossible with this file, device, disk or memory · 2 wrong usage · "
@@ -30,7 +30,7 @@ OUT_OF_MEMORY = "out of memory; take a smaller preset, a smaller --dtype, or few
 
 def main(app: typer.Typer, program: str) -> NoReturn:
     """Run a command line on this process's arguments and streams, and leave with its exit status."""
-    end_at_once()
+    exit_on_signal()
     if sys.stderr is None:  # closed by whoever started us
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     utf8(sys.stderr, errors="backslashreplace")
@@ -59,7 +59,7 @@ def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Terminated:
-        if torchrun() is not None:
+        if read_torchrun() is not None:
             return _fail(
                 "torchrun has ended this run: another of its processes was lost, or it was told to", 1
             )
@@ -88,11 +88,11 @@ def _run(app: typer.Typer, program: str, arguments: list[str]) -> int:
 
 
 def _fail(message: str, status: int) -> int:
-    if (told := torchrun()) is not None:
-        ignore_termination()  # torchrun ends all as soon as one has ended
+    if (torchrun := read_torchrun()) is not None:
+        ignore_sigterm()  # torchrun ends all as soon as one has ended
         from gptcli.parallel.join import is_first_to_fail
 
-        if not is_first_to_fail(told):
+        if not is_first_to_fail(torchrun):
             return status
         sys.stderr = sys.__stderr__ or sys.stderr  # a follower's as well
     if os.environ.get("GPTCLI_DEBUG"):

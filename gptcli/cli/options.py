@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli.render import Notes
+from gptcli.config.dtypes import COMPUTE_DTYPES
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:  # it imports NumPy
     from gptcli.weights.source import ModelSource
 
-DTYPE_NAMES = ("auto", "float32", "bfloat16", "float16")
+DTYPE_NAMES = ("auto", *COMPUTE_DTYPES)
 
 
 def check_device(name: str) -> str:

@@ -5,20 +5,21 @@ import io
 import math
 import shutil
 from dataclasses import replace
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gptcli.cli import options
 from gptcli.cli.files import check_writable, picture_format, write_atomically
 from gptcli.cli.render import Answer, Notes, to_json
-from gptcli.config.choices import ACTIVATION_ALIASES, GATES, Activation, nearest
+from gptcli.config.activations import ACTIVATIONS, canonical_activation
+from gptcli.config.choices import GATES, nearest
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:
     from gptcli.plots.activations import Curve
 
-NAMES: tuple[str, ...] = (*get_args(Activation), *GATES)
+NAMES: tuple[str, ...] = (*ACTIVATIONS, *GATES)
 MOST_POINTS = 1_000_000
 
 
@@ -127,11 +128,11 @@ def _as_csv(curves: "list[Curve]") -> str:
 
 
 def _known(name: str) -> str:
-    lower = name.lower()
-    lower = ACTIVATION_ALIASES.get(lower, lower)
-    if lower not in NAMES:
-        raise UsageError(f"no activation {name!r}{nearest(lower, NAMES)}; there are: {', '.join(NAMES)}")
-    return lower
+    known = (*ACTIVATIONS, *GATES)
+    canonical = canonical_activation(name.lower())
+    if canonical not in known:
+        raise UsageError(f"no activation {name!r}{nearest(canonical, known)}; there are: {', '.join(known)}")
+    return canonical
 
 
 def _range(text: str) -> tuple[float, float]:

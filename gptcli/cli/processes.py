@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gptcli.cli.read_ahead import ReadAhead
 from gptcli.cli.render import Notes
-from gptcli.system.memory import keep_freed
-from gptcli.system.signals import unwind
-from gptcli.system.torchrun import torchrun
+from gptcli.system.memory import tune_malloc
+from gptcli.system.signals import raise_on_signal
+from gptcli.system.torchrun import read_torchrun
 
 if TYPE_CHECKING:
     from gptcli.api import LoadedModel, ModelSource
@@ -20,12 +20,12 @@ T = TypeVar("T")
 
 def join(device: str) -> Group | None:
     """Meet the other processes that share the model; None where this one is alone."""
-    if (environment := torchrun()) is None:
+    if (torchrun := read_torchrun()) is None:
         return None
     from gptcli.api import join_processes
 
-    unwind()  # from here on the others must be told when this one ends
-    return join_processes(environment, device)
+    raise_on_signal()  # from here on the others must be told when this one ends
+    return join_processes(torchrun, device)
 
 
 def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel:
@@ -36,7 +36,7 @@ def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel
     for note in model.notes[len(source.notes) :]:  # the source's own were printed when it was selected
         notes.note(note)
     if model.device.type == "cpu":
-        keep_freed()
+        tune_malloc()
     if not gc.isenabled():  # `__main__` has turned it off for the start
         gc.freeze()  # what is there by now stays, and need not be looked at
         gc.enable()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from gptcli.cli.files import write_atomically
-from gptcli.system.signals import unwind
+from gptcli.system.signals import raise_on_signal
 
 # Control characters but newline and tab, and the C1 block: what could drive a terminal.
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
@@ -48,7 +48,7 @@ class Answer:
     """The answer, streamed to stdout as it comes, or kept and written to a file when it is whole."""
 
     def __init__(self, output: Path | None) -> None:
-        unwind()  # from here on there is something to close
+        raise_on_signal()  # from here on there is something to close
         self._output = output
         self._kept: list[bytes] = []
         self._on_terminal = output is None and sys.stdout.isatty()

@@ -1,1 +1,1 @@
-"""What a model is, in plain Python: its config, and what follows from it without loading anything."""
+"""The config of a model and all that follows from it alone: shapes, costs, shards. Plain Python."""

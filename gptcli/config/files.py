@@ -1,4 +1,4 @@
-"""Config files: YAML or JSON text into plain keys and values, and nothing that a config cannot hold."""
+"""Config files: a strict reader of YAML and JSON that gives plain keys and values."""
 
 import json
 import re
@@ -8,12 +8,12 @@ from typing import Any
 
 from gptcli.errors import ConfigError
 
-# A config is a dozen scalars; a file beyond this size is not one.
+# A config is a dozen scalars; a larger file is not one.
 MAX_CONFIG_BYTES = 1 << 18
 
 
 def read_config_file(path: Path) -> dict[str, Any]:
-    """Keys and values of a `.json`, `.yaml` or `.yml` file; of another ending, whichever its text is.
+    """Read the keys and values of a `.json`, `.yaml` or `.yml` file; the text of any other tells its format.
 
     Raises `ConfigError` for a file that is missing, too large, not UTF-8, or not one mapping.
     """
@@ -50,22 +50,19 @@ def _read_text(path: Path) -> str:
 
 
 def parse_json(text: str) -> Any:
-    """JSON without duplicate keys and without NaN or Infinity; raises `ValueError`."""
+    """Parse JSON; raise `ValueError` for a duplicate key, NaN or Infinity as well."""
 
     def refuse(constant: str) -> None:
         raise ValueError(f"{constant} is not a JSON number")
 
-    def unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        return _unique(pairs)
-
     try:
-        return json.loads(text, parse_constant=refuse, parse_int=_whole, object_pairs_hook=unique)
+        return json.loads(text, parse_constant=refuse, parse_int=_parse_int, object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
 
 
 def parse_yaml(text: str) -> Any:
-    """YAML's safe subset, without aliases and duplicate keys, `1e-5` a number; raises `ValueError`."""
+    """Parse YAML's safe subset, `1e-5` a number; raise `ValueError` for an alias or duplicate key too."""
     import yaml
 
     try:
@@ -79,7 +76,7 @@ def parse_yaml(text: str) -> Any:
 
 
 def _loader() -> Any:
-    """PyYAML's SafeLoader, stricter; built on first use, since `params --preset` alone needs YAML."""
+    """Return a stricter subclass of PyYAML's SafeLoader; made on first use, so that JSON needs no YAML."""
     import yaml
 
     class StrictLoader(yaml.SafeLoader):
@@ -96,7 +93,7 @@ def _loader() -> Any:
                 (self.construct_object(k, deep=True), self.construct_object(v, deep=True))
                 for k, v in node.value
             ]
-            return _unique(pairs)
+            return unique_keys(pairs)
 
         def construct_yaml_int(self, node: Any) -> int:
             _check_digits(str(node.value))
@@ -112,24 +109,25 @@ def _loader() -> Any:
     return StrictLoader
 
 
-def _whole(text: str) -> int:
+def _parse_int(text: str) -> int:
     _check_digits(text)
     return int(text)
 
 
 def _check_digits(text: str) -> None:
-    """Python refuses to print a whole number of more than 4,300 digits; no size has a hundred."""
+    """Raise `ValueError` for a number of over 100 digits: no size has them, and Python cannot print 4,301."""
     if len(text) > 100:
         raise ValueError(f"a whole number of {len(text):,} digits: {text[:10]}…")
 
 
-def _unique(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+def unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
+    """Return the pairs of a mapping as a dictionary; raise `ValueError` for a key that comes twice."""
     keys: dict[Any, Any] = {}
     for key, value in pairs:
         if isinstance(key, (dict, list)):
             raise ValueError("a key is not plain text")
         if key in keys:
-            raise ValueError(f"key {key!r} stands there twice")
+            raise ValueError(f"key {key!r} appears twice")
         keys[key] = value
     return keys
 

@@ -1,14 +1,13 @@
-"""What a model is: the keys of a config, their types, ranges and defaults."""
+"""The config of a model: its keys, their types, ranges and defaults."""
 
 from typing import Any, get_args
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
+from gptcli.config.activations import ACTIVATIONS, canonical_activation
 from gptcli.config.choices import (
-    ACTIVATION_ALIASES,
     GATES,
     GPT2_END_OF_TEXT,
-    Activation,
     ExpertKind,
     FeedForwardKind,
     TokenizerName,
@@ -16,14 +15,14 @@ from gptcli.config.choices import (
 )
 from gptcli.errors import ConfigError
 
-# Anything larger overflows the 32-bit sizes of the kernels below us; no published model comes near.
+# A larger size overflows the 32-bit sizes of the kernels. No published model comes near it.
 MAX_SIZE = 2**31 - 1
 MAX_LAYERS = 10_000
 MAX_EXPERTS = 4096
 
 
 def _kind(values: dict[str, Any]) -> str:
-    """The feed-forward that has the width, the bias and the activation: the experts' own in a mixture."""
+    """Return the kind of feed-forward that has the width, bias and activation; in a mixture, its experts'."""
     return str(values["expert_feed_forward" if values["feed_forward"] == "moe" else "feed_forward"])
 
 
@@ -32,7 +31,7 @@ def _default_activation(values: dict[str, Any]) -> Any:
 
 
 def _default_ffn_dim(values: dict[str, Any]) -> int:
-    """4·C; of a gated kind the rule of LLaMA's published model code, which keeps the 4x MLP's cost."""
+    """Return 4·C; for a gated kind a width of the same cost, by the rule of LLaMA's published model code."""
     width = 4 * int(values["emb_dim"])
     if _kind(values) not in GATES:
         return width
@@ -44,7 +43,7 @@ def _default_ffn_dim(values: dict[str, Any]) -> int:
 
 
 def _default_ffn_bias(values: dict[str, Any]) -> bool:
-    return _kind(values) in ("mlp", "glu")  # Shazeer 2020 leaves biases out, Dauphin et al. do not
+    return _kind(values) in ("mlp", "glu")  # Shazeer 2020 has no biases, Dauphin et al. have
 
 
 def _default_eos_token_id(values: dict[str, Any]) -> int | None:
@@ -54,7 +53,7 @@ def _default_eos_token_id(values: dict[str, Any]) -> int | None:
 
 
 class ModelConfig(BaseModel):
-    """The shape and arithmetic of one GPT; immutable, and valid once it exists.
+    """The shape and arithmetic of one GPT; immutable, and always valid.
 
     The first seven keys are the tutorial's `GPT_CONFIG_124M`; the rest default to what that model does.
     """
@@ -76,7 +75,7 @@ class ModelConfig(BaseModel):
     n_experts: int = Field(default=8, ge=1, le=MAX_EXPERTS)
     n_experts_per_token: int = Field(default=2, ge=1, le=MAX_EXPERTS)
     n_shared_experts: int = Field(default=0, ge=0, le=MAX_EXPERTS)
-    activation: Activation = Field(default_factory=_default_activation)
+    activation: str = Field(default_factory=_default_activation)
     swish_beta: float = 1.0
     swish_learn_beta: bool = False
     ffn_dim_multiplier: float | None = Field(default=None, gt=0, le=1000)
@@ -89,10 +88,14 @@ class ModelConfig(BaseModel):
 
     @field_validator("activation", mode="before")
     @classmethod
-    def _known_by_another_name(cls, value: Any) -> Any:
+    def _check_activation(cls, value: Any) -> str:
         if isinstance(value, str) and value in get_args(FeedForwardKind):
             raise ValueError(f"activation {value!r} is a feed-forward: write feed_forward: {value}")
-        return ACTIVATION_ALIASES.get(value, value) if isinstance(value, str) else value
+        name = canonical_activation(value) if isinstance(value, str) else None
+        if name not in ACTIVATIONS:
+            *names, last = map(repr, ACTIVATIONS)
+            raise ValueError(f"activation must be one of {', '.join(names)} or {last}, got {_shorten(value)}")
+        return str(name)
 
     @model_validator(mode="after")
     def _keys_fit_together(self) -> "ModelConfig":
@@ -119,7 +122,7 @@ class ModelConfig(BaseModel):
         )
 
     def _feed_forward_faults(self) -> tuple[str | None, ...]:
-        """A key that its feed-forward does not use is a mistake, unless it says the default."""
+        """Return a message for each key that the feed-forward does not use, unless it has its default."""
         unused = {
             "feed_forward: moe": (
                 self.is_moe,
@@ -147,12 +150,12 @@ class ModelConfig(BaseModel):
 
     @property
     def is_moe(self) -> bool:
-        """Whether the feed-forward is a mixture of experts."""
+        """True if the feed-forward is a mixture of experts."""
         return self.feed_forward == "moe"
 
     @property
     def is_gated(self) -> bool:
-        """Whether the feed-forward, or each expert, is of the gated family."""
+        """True if the feed-forward, or each of its experts, is gated."""
         return (self.expert_feed_forward if self.is_moe else self.feed_forward) in GATES
 
 
@@ -160,7 +163,7 @@ KEYS = tuple(ModelConfig.model_fields)
 
 
 def build_config(values: dict[str, Any], where: str) -> ModelConfig:
-    """Validate `values`; raise one `ConfigError` that lists every fault and starts with `where`."""
+    """Return a valid config; raise one `ConfigError` that begins with `where` and lists every fault."""
     try:
         return ModelConfig.model_validate(values)
     except ValidationError as error:
@@ -182,9 +185,7 @@ def _fault(
     kind: str, location: tuple[int | str, ...], message: str, value: Any, context: dict[str, Any]
 ) -> str:
     key = str(location[0]) if location else ""
-    shown = repr(value)
-    if len(shown) > 40:
-        shown = shown[:37] + "..."
+    shown = _shorten(value)
     match kind:
         case "extra_forbidden":
             return f"unknown key {key!r}{nearest(key, KEYS)}"
@@ -200,3 +201,8 @@ def _fault(
             return f"{key} must be {_EXPECTED[kind]}, got {shown}"
         case _:
             return f"{key}: {message[0].lower()}{message[1:]}, got {shown}"
+
+
+def _shorten(value: Any) -> str:
+    shown = repr(value)
+    return shown if len(shown) <= 40 else shown[:37] + "..."

@@ -1,4 +1,4 @@
-"""What a model costs each of N processes that share it, and on which GPUs it would run; from shapes alone."""
+"""The costs of a model that several ranks share, and the GPUs that it needs; from shapes alone."""
 
 from bisect import bisect_left
 from dataclasses import dataclass
@@ -6,16 +6,16 @@ from math import prod
 
 from gptcli.config.cost import kv_bytes_per_token
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.partition import Ranks, held_of, held_parameters, most_processes
+from gptcli.config.partition import Rank, elements_per_rank, max_world_size, parameters_per_rank
 from gptcli.config.shapes import block_shapes, outer_shapes
 
-# Of a GPU's memory so much is for weights and cache; the rest for activations, CUDA itself, and fragments.
-USABLE = 0.9
+# The fraction of a GPU's memory for weights and cache; activations, CUDA and fragmentation take the rest.
+USABLE_MEMORY = 0.9
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A GPU by its maker's data sheet: bytes of memory, and bytes a second that can be read from it."""
+    """A GPU by its maker's data sheet: bytes of memory, and the bytes a second that it reads from there."""
 
     name: str
     memory_bytes: float
@@ -33,73 +33,83 @@ GPUS = (
 )
 
 
-def largest_part(config: ModelConfig, size: int) -> int:
-    """Parameters of the process that holds most of them: the last, whose every share is the longest."""
-    return held_parameters(config, Ranks(size - 1, size))
+def max_parameters_per_rank(config: ModelConfig, world_size: int) -> int:
+    """Return the parameters of the last rank, which holds the most."""
+    return parameters_per_rank(config, Rank(world_size - 1, world_size))
 
 
-def cache_bytes(config: ModelConfig, size: int, element_bytes: int) -> int:
-    """Key/value cache of a token in the process with the most heads."""
-    heads = -(-config.n_heads // size)
+def kv_bytes_per_token_per_rank(config: ModelConfig, world_size: int, element_bytes: int) -> int:
+    """Return the bytes of the key/value cache for one token, on the rank with the most heads."""
+    heads = -(-config.n_heads // world_size)
     return kv_bytes_per_token(config, element_bytes) * heads // config.n_heads
 
 
-def sums_per_layer(config: ModelConfig) -> int:
-    """How often the processes add up in one block: behind attention, feed-forward, and each shared expert."""
+def all_reduces_per_layer(config: ModelConfig) -> int:
+    """Return the all-reduces of one block: after attention, after the feed-forward and each shared expert."""
     return 2 + config.n_shared_experts
 
 
-def sent_bytes_per_sum(config: ModelConfig, size: int, element_bytes: int) -> float:
-    """Bytes that one process sends while a token's C numbers are added up: 2·(N - 1)/N of them.
+def sent_bytes_per_all_reduce(config: ModelConfig, world_size: int, element_bytes: int) -> float:
+    """Return the bytes that one rank sends in the all-reduce of a token's C numbers: 2·(N - 1)/N of theirs.
 
-    By a ring, which is the least that any order of sending needs: each number leaves for its sum once, and
-    once as a sum. Source: Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms", theorem 1.
+    A ring needs this much, and no algorithm needs less: every number is sent once to be summed, and once as
+    part of the result. Source: Patarasuk & Yuan 2009, "Bandwidth optimal all-reduce algorithms", theorem 1.
     """
-    return 2 * (size - 1) / size * config.emb_dim * element_bytes
+    return 2 * (world_size - 1) / world_size * config.emb_dim * element_bytes
 
 
-def sent_bytes_per_token(config: ModelConfig, size: int, element_bytes: int) -> float:
-    """Bytes that one process sends for a decoded token: the sums of all blocks and that of the embedding,
-    and for greedy decoding seven float64 of the head to each of the others.
+def sent_bytes_per_token(config: ModelConfig, world_size: int, element_bytes: int) -> float:
+    """Return the bytes that one rank sends for a decoded token.
+
+    These are the all-reduces of all blocks and of the embedding, and for greedy decoding seven float64 of the
+    head to every other rank.
     """
-    sums = config.n_layers * sums_per_layer(config) + 1
-    return sums * sent_bytes_per_sum(config, size, element_bytes) + 7 * 8 * (size - 1)
+    n_all_reduces = config.n_layers * all_reduces_per_layer(config) + 1
+    sent_to_others = 7 * 8 * (world_size - 1)
+    return n_all_reduces * sent_bytes_per_all_reduce(config, world_size, element_bytes) + sent_to_others
 
 
-def read_parameters(config: ModelConfig, size: int) -> int:
-    """Parameters that the busiest process reads for one token.
+def parameters_read_per_token(config: ModelConfig, world_size: int) -> int:
+    """Return how many parameters the busiest rank reads for one token.
 
-    All that it holds but embeddings, of which a token is one row, unless one is the head as well; of its
-    experts those of the token, all in one process at the worst.
+    A token reads one row of an embedding, which is not counted; a tied embedding is, as the head. Of the
+    experts it reads those chosen for the token, in the worst case all on one rank.
     """
-    last = Ranks(size - 1, size)  # as in `largest_part`
-    experts = min(config.n_experts_per_token, len(last.share(config.n_experts))) if config.is_moe else None
+    last = Rank(world_size - 1, world_size)  # as in `max_parameters_per_rank`
+    experts = (
+        min(config.n_experts_per_token, len(last.shard_range(config.n_experts))) if config.is_moe else None
+    )
     block = block_shapes(config, experts)
     routed = sum(prod(shape) for name, shape in block.items() if ".fc" in name)
     dense = {name: shape for name, shape in block.items() if ".fc" not in name}
     looked_up = ("pos_emb.weight",) if config.tie_embeddings else ("pos_emb.weight", "tok_emb.weight")
     read = {name: shape for name, shape in outer_shapes(config).items() if name not in looked_up}
-    return held_of(read, config, last) + config.n_layers * (held_of(dense, config, last) + routed)
+    return elements_per_rank(read, config, last) + config.n_layers * (
+        elements_per_rank(dense, config, last) + routed
+    )
 
 
-def tokens_per_second(config: ModelConfig, size: int, gpu: Gpu, element_bytes: int = 2) -> float:
-    """The most that memory allows for one text at full context: each step reads the weights and the cache.
+def tokens_per_second(config: ModelConfig, world_size: int, gpu: Gpu, element_bytes: int = 2) -> float:
+    """Return an upper limit of tokens/s for one text at full context: each step reads weights and cache.
 
-    What is sent comes on top, so less is real. Source: Pope et al. 2022, "Efficiently Scaling Transformer
-    Inference", section 2 (memory costs).
+    Communication comes on top, so the real speed is lower. Source: Pope et al. 2022, "Efficiently Scaling
+    Transformer Inference", section 2 (memory costs).
     """
-    weights = read_parameters(config, size) * element_bytes
-    cache = cache_bytes(config, size, element_bytes) * config.context_length
+    weights = parameters_read_per_token(config, world_size) * element_bytes
+    cache = kv_bytes_per_token_per_rank(config, world_size, element_bytes) * config.context_length
     return gpu.bytes_per_second / (weights + cache)
 
 
 def fewest_gpus(config: ModelConfig, gpu: Gpu, element_bytes: int = 2) -> int | None:
-    """The fewest of a GPU that hold the weights and the cache of one full context; None where none can."""
+    """Return how many GPUs hold the weights and the cache of one full context; None if no number does."""
 
-    def fits(size: int) -> bool:
-        cache = cache_bytes(config, size, element_bytes) * config.context_length
-        return largest_part(config, size) * element_bytes + cache <= USABLE * gpu.memory_bytes
+    def fits(world_size: int) -> bool:
+        cache = kv_bytes_per_token_per_rank(config, world_size, element_bytes) * config.context_length
+        return (
+            max_parameters_per_rank(config, world_size) * element_bytes + cache
+            <= USABLE_MEMORY * gpu.memory_bytes
+        )
 
-    sizes = range(1, most_processes(config)[0] + 1)
-    first = bisect_left(sizes, True, key=fits)  # what is held never grows with their number
+    sizes = range(1, max_world_size(config)[0] + 1)
+    first = bisect_left(sizes, True, key=fits)  # a rank never holds more when there are more of them
     return sizes[first] if first < len(sizes) else None

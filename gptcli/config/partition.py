@@ -1,9 +1,9 @@
-"""Which part of every parameter each process holds, where a model is cut over several (tensor parallelism).
+"""The shard of every parameter on each rank, where several processes share a model (tensor parallelism).
 
 Attention is cut by whole heads, a feed-forward by its inner columns, embedding and head by tokens of the
-vocabulary, a mixture by experts. What comes before a cut axis is computed apart, what sums over it is added
-up: two sums over the processes a block. Source: Shoeybi et al. 2019, "Megatron-LM", section 3; experts:
-Lepikhin et al. 2020, "GShard", section 2.
+vocabulary, a mixture by experts. A layer whose output axis is cut needs no communication; a layer that sums
+over the cut axis needs an all-reduce: two in each block. Source: Shoeybi et al. 2019, "Megatron-LM",
+section 3; experts: Lepikhin et al. 2020, "GShard", section 2.
 """
 
 import re
@@ -13,11 +13,11 @@ from math import prod
 
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.shapes import Shape, block_shapes, outer_shapes
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, count
 
-# The end of a parameter's name, what it is cut by, and the axis that is cut. Whatever is not here every
-# process holds whole: norms, positions, routers, and the biases that are added behind a sum.
-CUTS = (
+# The end of a parameter's name, the unit of its shards, and the axis that is cut. Every rank holds all other
+# parameters whole: norms, positions, routers, and the biases that are added after an all-reduce.
+SHARDING = (
     (r"att\.W_(query|key|value)\.(weight|bias)", "heads", 0),
     (r"att\.out_proj\.weight", "heads", 1),
     (r"ff\.(shared\.\d+\.)?(layers\.0|gate_proj|up_proj)\.(weight|bias)", "columns", 0),
@@ -28,73 +28,75 @@ CUTS = (
 
 
 @dataclass(frozen=True)
-class Ranks:
-    """A process by its number among so many."""
+class Rank:
+    """One process of `world_size`, which are numbered from 0."""
 
     rank: int
-    size: int
+    world_size: int
 
-    def share(self, n: int) -> range:
-        """This process's part of n things: neighbours, equally long within one, none longer than the last."""
-        return range(n * self.rank // self.size, n * (self.rank + 1) // self.size)
+    def shard_range(self, n: int) -> range:
+        """Return this rank's range of n things; lengths differ by one at most, and the last is longest."""
+        return range(n * self.rank // self.world_size, n * (self.rank + 1) // self.world_size)
 
 
 @dataclass(frozen=True)
-class Part:
-    """What of a parameter a process holds: of `axis` the positions `span`, or with no axis all of it."""
+class Shard:
+    """One rank's part of a parameter: the positions `span` of `axis`, or all of it where there is no axis."""
 
     axis: int | None = None
     span: range = range(0)
 
     def shape(self, whole: Shape) -> Shape:
-        """The shape of the part."""
+        """Return the shard's shape, given that of the whole parameter."""
         return tuple(len(self.span) if axis == self.axis else n for axis, n in enumerate(whole))
 
 
-def part_of(name: str, config: ModelConfig, ranks: Ranks) -> Part | None:
-    """What of the parameter `name` a process holds; None for nothing, as of another's expert."""
-    for pattern, by, axis in CUTS:
+def shard_of(name: str, config: ModelConfig, rank: Rank) -> Shard | None:
+    """Return a rank's shard of the parameter `name`; None for an expert that another rank holds."""
+    for pattern, unit, axis in SHARDING:
         if (match := re.search(rf"(^|\.){pattern}$", name)) is None:
             continue
-        match by:
+        match unit:
             case "heads":
-                heads, D = ranks.share(config.n_heads), config.head_dim
-                return Part(axis, range(heads.start * D, heads.stop * D))
+                heads, D = rank.shard_range(config.n_heads), config.head_dim
+                return Shard(axis, range(heads.start * D, heads.stop * D))
             case "columns":
-                return Part(axis, ranks.share(config.ffn_dim))
+                return Shard(axis, rank.shard_range(config.ffn_dim))
             case "vocabulary":
-                return Part(axis, ranks.share(config.vocab_size))
+                return Shard(axis, rank.shard_range(config.vocab_size))
             case _:
-                return Part() if int(match["expert"]) in ranks.share(config.n_experts) else None
-    return Part()
+                is_mine = int(match["expert"]) in rank.shard_range(config.n_experts)
+                return Shard() if is_mine else None
+    return Shard()
 
 
-def held_of(shapes: Mapping[str, Shape], config: ModelConfig, ranks: Ranks) -> int:
-    """How much of some parameters, by name → whole shape, one process holds."""
-    parts = {name: part_of(name, config, ranks) for name in shapes}
-    return sum(prod(part.shape(shapes[name])) for name, part in parts.items() if part is not None)
+def elements_per_rank(shapes: Mapping[str, Shape], config: ModelConfig, rank: Rank) -> int:
+    """Return how many elements of some parameters, given as name → whole shape, one rank holds."""
+    shards = {name: shard_of(name, config, rank) for name in shapes}
+    return sum(prod(shard.shape(shapes[name])) for name, shard in shards.items() if shard is not None)
 
 
-def held_parameters(config: ModelConfig, ranks: Ranks) -> int:
-    """Parameters that one process holds."""
-    blocks = config.n_layers * held_of(block_shapes(config), config, ranks)
-    return held_of(outer_shapes(config), config, ranks) + blocks
+def parameters_per_rank(config: ModelConfig, rank: Rank) -> int:
+    """Return how many of the model's parameters one rank holds."""
+    blocks = config.n_layers * elements_per_rank(block_shapes(config), config, rank)
+    return elements_per_rank(outer_shapes(config), config, rank) + blocks
 
 
-def most_processes(config: ModelConfig) -> tuple[int, str]:
-    """Over how many processes a model can be cut, and for want of what not over more."""
+def max_world_size(config: ModelConfig) -> tuple[int, str]:
+    """Return the most processes that can share a model, and what sets that limit."""
     limits = {
-        f"{config.n_heads} heads": config.n_heads,
-        f"{config.ffn_dim} columns of the feed-forward": config.ffn_dim,
+        count(config.n_heads, "head"): config.n_heads,
+        f"{count(config.ffn_dim, 'column')} of the feed-forward": config.ffn_dim,
         # Greedy decoding asks each process for three of its logits.
-        f"{config.vocab_size} tokens, three for each": max(1, config.vocab_size // 3),
+        f"{count(config.vocab_size, 'token')}, three for each": max(1, config.vocab_size // 3),
     }
-    what = min(limits, key=lambda what: limits[what])
-    return limits[what], what
+    reason = min(limits, key=lambda reason: limits[reason])
+    return limits[reason], reason
 
 
-def check_size(config: ModelConfig, size: int) -> None:
-    """Raise `UsageError` for more processes than a model can be cut over. Parts may be uneven."""
-    most, what = most_processes(config)
-    if not 1 <= size <= most:
-        raise UsageError(f"{size} processes cannot share {what}: take 1 to {most}")
+def check_world_size(config: ModelConfig, world_size: int) -> None:
+    """Raise `UsageError` for more processes than can share a model. Their shards may differ in size."""
+    most, reason = max_world_size(config)
+    if not 1 <= world_size <= most:
+        choice = "take 1 process" if most == 1 else f"take 1 to {most}"
+        raise UsageError(f"{world_size} processes cannot share {reason}: {choice}")

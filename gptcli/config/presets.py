@@ -23,7 +23,7 @@ ALIASES = {"gpt2": "gpt2-small", "gpt2-124m": "gpt2-small", "gpt2-355m": "gpt2-m
 
 
 @dataclass(frozen=True)
-class Layer:
+class ConfigSource:
     """Values of some config keys, and where they come from (`name` is for messages)."""
 
     origin: Origin
@@ -70,10 +70,10 @@ def preset_name(name: str) -> str:
     return wanted
 
 
-def preset_layer(name: str) -> Layer:
+def preset_source(name: str) -> ConfigSource:
     """The values of a preset; raises `ConfigError` for a name that is none."""
     name = preset_name(name)
-    return Layer("preset", name, read_config_file(presets_folder() / f"{name}.yaml"))
+    return ConfigSource("preset", name, read_config_file(presets_folder() / f"{name}.yaml"))
 
 
 def shipped_weights(name: str) -> Path | None:
@@ -82,13 +82,15 @@ def shipped_weights(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def file_layer(path: Path) -> Layer:
+def file_source(path: Path) -> ConfigSource:
     """The values of a config file, in our keys or as a Hugging Face GPT-2 `config.json`."""
     values = read_config_file(path)
-    return Layer("file", str(path), from_huggingface(values, str(path)) if is_huggingface(values) else values)
+    return ConfigSource(
+        "file", str(path), from_huggingface(values, str(path)) if is_huggingface(values) else values
+    )
 
 
-def flag_layer(assignments: Iterable[str]) -> Layer:
+def flags_source(assignments: Iterable[str]) -> ConfigSource:
     """The values of `--set KEY=VALUE` options, each typed as in a YAML file; the last of a key wins."""
     values: dict[str, Any] = {}
     for assignment in assignments:
@@ -102,40 +104,45 @@ def flag_layer(assignments: Iterable[str]) -> Layer:
             values[key] = parse_yaml(text)
         except (ValueError, RecursionError) as error:
             raise UsageError(f"--set {assignment!r}: {error}") from None
-    return Layer("flag", "--set", values)
+    return ConfigSource("flag", "--set", values)
 
 
-def chosen_layers(preset: str | None, config: Path | None, assignments: Iterable[str]) -> list[Layer]:
-    """The layers that the options name, weakest first; raises `UsageError` for `--preset` with `--config`."""
+def sources_from_options(
+    preset: str | None, config: Path | None, assignments: Iterable[str]
+) -> list[ConfigSource]:
+    """Return the sources that the options name, weakest first.
+
+    Raises `UsageError` for `--preset` with `--config`.
+    """
     if preset is not None and config is not None:
         raise UsageError("--preset and --config are two answers to one question; give one of them")
-    layers = [flag_layer(assignments)]
+    sources = [flags_source(assignments)]
     if config is not None:
-        layers.insert(0, file_layer(config))
+        sources.insert(0, file_source(config))
     elif preset is not None:
-        layers.insert(0, preset_layer(preset))
-    return layers
+        sources.insert(0, preset_source(preset))
+    return sources
 
 
-def resolve(layers: Iterable[Layer]) -> ResolvedConfig:
-    """Merge layers, weakest first, into one valid config; raises `ConfigError` with all faults."""
+def resolve(sources: Iterable[ConfigSource]) -> ResolvedConfig:
+    """Merge sources, weakest first, into one valid config; raises `ConfigError` with all faults."""
     values: dict[str, Any] = {}
     origin: dict[str, Origin] = dict.fromkeys(KEYS, "default")
     names: list[str] = []
     preset = None
-    for layer in layers:
-        values |= layer.values
-        origin |= dict.fromkeys(layer.values, layer.origin)
-        preset = layer.name if layer.origin == "preset" else preset
-        if layer.name and layer.values:
-            names.append(layer.name)
+    for source in sources:
+        values |= source.values
+        origin |= dict.fromkeys(source.values, source.origin)
+        preset = source.name if source.origin == "preset" else preset
+        if source.name and source.values:
+            names.append(source.name)
     config = build_config(values, " with ".join(names))
     return ResolvedConfig(config, {key: origin[key] for key in KEYS}, preset)
 
 
 def resolve_options(preset: str | None, config: Path | None, assignments: Iterable[str]) -> ResolvedConfig:
     """The config that `--preset`, `--config` and `--set` describe; `DEFAULT_PRESET` when neither is given."""
-    layers = chosen_layers(preset, config, assignments)
+    sources = sources_from_options(preset, config, assignments)
     if preset is None and config is None:
-        layers.insert(0, preset_layer(DEFAULT_PRESET))
-    return resolve(layers)
+        sources.insert(0, preset_source(DEFAULT_PRESET))
+    return resolve(sources)

@@ -1,4 +1,4 @@
-"""Every parameter's name and shape, in plain Python: `params` sums them, the loader checks files by them."""
+"""The name and shape of every parameter, in plain Python: `params` adds them up, the loader checks files."""
 
 from typing import Literal, get_args
 
@@ -14,9 +14,9 @@ BLOCK = "trf_blocks.{i}."
 
 
 def block_shapes(config: ModelConfig, n_experts: int | None = None) -> dict[str, Shape]:
-    """Parameters of one transformer block, named as inside `trf_blocks.{i}`.
+    """Return name → shape of one transformer block's parameters; names begin after `trf_blocks.{i}`.
 
-    Of a mixture of experts with so many of them alone: what one token passes through, say.
+    With `n_experts`, a mixture of experts has only that many, such as the ones that a token passes through.
     """
     C = config.emb_dim
     shapes: dict[str, Shape] = {}
@@ -30,7 +30,7 @@ def block_shapes(config: ModelConfig, n_experts: int | None = None) -> dict[str,
 
 
 def feed_forward_shapes(config: ModelConfig, n_experts: int | None = None) -> dict[str, Shape]:
-    """Parameters of one feed-forward (`ff.…`); of a mixture with so many of its experts, or with all."""
+    """Return name → shape of one feed-forward (`ff.…`); `n_experts` limits a mixture to that many experts."""
     shapes = _mixture(config, n_experts) if config.is_moe else _single(config, "ff.", config.feed_forward)
     if config.swish_learn_beta:
         shapes["ff.layers.1.beta" if config.feed_forward == "mlp" else "ff.activation.beta"] = ()
@@ -46,7 +46,10 @@ def _single(config: ModelConfig, prefix: str, kind: str) -> dict[str, Shape]:
 
 
 def _mixture(config: ModelConfig, n_experts: int | None) -> dict[str, Shape]:
-    """Router, experts by the tutorial's names (fc1, of a gated kind fc2, then fc3), and shared experts."""
+    """Return a mixture's router, its experts by the tutorial's names, and its shared experts.
+
+    An expert is fc1 and fc3, with fc2 between them if it is gated.
+    """
     C, F, bias = config.emb_dim, config.ffn_dim, config.ffn_bias
     shapes = _linear("ff.gate", C, config.n_experts, bias=False)
     n_routed = config.n_experts if n_experts is None else n_experts
@@ -62,7 +65,7 @@ def _mixture(config: ModelConfig, n_experts: int | None) -> dict[str, Shape]:
 
 
 def outer_shapes(config: ModelConfig) -> dict[str, Shape]:
-    """Parameters outside the blocks; a tied head is the token embedding and has none of its own."""
+    """Return name → shape of the parameters outside the blocks; a tied head has none of its own."""
     V, C = config.vocab_size, config.emb_dim
     shapes: dict[str, Shape] = {"tok_emb.weight": (V, C), "pos_emb.weight": (config.context_length, C)}
     shapes |= _norm("final_norm", C)
@@ -72,7 +75,7 @@ def outer_shapes(config: ModelConfig) -> dict[str, Shape]:
 
 
 def parameter_shapes(config: ModelConfig) -> dict[str, Shape]:
-    """All parameters of the model: full name → shape."""
+    """Return full name → shape of all parameters of the model."""
     shapes = outer_shapes(config)
     block = block_shapes(config)
     for i in range(config.n_layers):
@@ -81,7 +84,7 @@ def parameter_shapes(config: ModelConfig) -> dict[str, Shape]:
 
 
 def component_of(name: str) -> Component:
-    """The component that a parameter is counted under."""
+    """Return the component that a parameter belongs to."""
     if "norm" in name:
         return "norms"
     if "att." in name:

@@ -11,7 +11,7 @@ import torch
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.model.int8 import int8_copy
-from gptcli.system.memory import available_bytes, give_back_freed
+from gptcli.system.memory import available_bytes, trim_malloc
 
 if TYPE_CHECKING:
     from gptcli.engine.cpu import CpuEngine
@@ -81,6 +81,6 @@ class Guesser:
                 copy.warm_up()
                 copy.warm_up_head()
                 self._copy = copy
-                give_back_freed()
+                trim_malloc()
         except Exception:  # too little memory, say: the text is the same without
             return

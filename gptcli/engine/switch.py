@@ -17,7 +17,7 @@ from gptcli.engine.guesser import Guesser
 from gptcli.engine.torch_engine import to_numpy
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
-from gptcli.system.memory import give_back_freed
+from gptcli.system.memory import trim_malloc
 
 if TYPE_CHECKING:
     from gptcli.engine.cpu import CpuEngine
@@ -168,7 +168,7 @@ class Switch(AcceleratedEngine):
             engine = CpuEngine(self._model, n_threads)
             engine.warm_up()
             self._prepare_head(engine)
-            give_back_freed()  # by the compiler, most of it
+            trim_malloc()  # by the compiler, most of it
             self.engine = engine
         except ValueError as error:  # the model has no kernels
             self.unavailable_reason = str(error)

@@ -13,7 +13,7 @@ from gptcli.decode.near_ties import FLOAT32_TOLERANCE
 from gptcli.engine.summary import restore, summarize
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
-from gptcli.system.memory import available_bytes, require
+from gptcli.system.memory import available_bytes, require_memory
 
 # A long prompt is taken in by parts on a CPU: products are as fast, and attention need not compute what the
 # mask hides: 1,000 tokens of GPT-2 small in 0.66 s instead of 0.80.
@@ -45,7 +45,7 @@ class TorchEngine:
         if n_sequences > 1 and self._weight.device.type == "cpu":
             n_bytes = kv_bytes_per_token(self.config, self._weight.itemsize) * capacity * n_sequences
             what = f"the key/value cache of {n_sequences} sequences of {capacity} tokens"
-            require(n_bytes, available_bytes(), what, "a smaller --batch-size or --max-new-tokens")
+            require_memory(n_bytes, available_bytes(), what, "a smaller --batch-size or --max-new-tokens")
         return self._model.new_cache(n_sequences, capacity)
 
     @torch.inference_mode()

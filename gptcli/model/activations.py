@@ -1,14 +1,17 @@
 """The activation functions, each a module; PyTorch's own function wherever it has one.
 
-All take any shape and give the same shape, in the same dtype.
+All take any shape and give the same shape, in the same dtype. A new activation is a class here and a line in
+the table of `gptcli/config/activations.py`.
 """
 
 from collections.abc import Callable
+from typing import cast
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcli.config.activations import ACTIVATIONS
 from gptcli.config.model_config import ModelConfig
 
 
@@ -86,21 +89,13 @@ class Identity(nn.Module):
         return x
 
 
-ACTIVATIONS: dict[str, Callable[[], nn.Module]] = {
-    "relu": ReLU,
-    "gelu": ExactGELU,
-    "gelu_tanh": GELU,
-    "gelu_sigmoid": SigmoidGELU,
-    "sigmoid": Sigmoid,
-    "tanh": Tanh,
-    "silu": SiLU,
-    "swish": Swish,
-    "identity": Identity,
-}
+def activation_class(name: str) -> Callable[[], nn.Module]:
+    """Return the class of the activation `name`; raise `KeyError` for a name that the table does not have."""
+    return cast("Callable[[], nn.Module]", globals()[ACTIVATIONS[name].class_name])
 
 
 def build_activation(config: ModelConfig) -> nn.Module:
-    """The activation that a config names."""
+    """Return the activation that a config names."""
     if config.activation == "swish":
         return Swish(config.swish_beta, config.swish_learn_beta)
-    return ACTIVATIONS[config.activation]()
+    return activation_class(config.activation)()

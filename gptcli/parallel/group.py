@@ -10,7 +10,7 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from gptcli.config.partition import Ranks
+from gptcli.config.partition import Rank
 from gptcli.errors import GptcliError, ResourceError
 from gptcli.system.torchrun import Torchrun
 
@@ -27,10 +27,10 @@ class Group:
     Raises `ResourceError` where another has ended or cannot be reached.
     """
 
-    def __init__(self, told: Torchrun, device: torch.device) -> None:
+    def __init__(self, torchrun: Torchrun, device: torch.device) -> None:
         """Meet the others; `device` is where this process computes."""
-        self.ranks, self.device = Ranks(told.rank, told.size), device
-        self.n_on_this_machine = told.local_size
+        self.ranks, self.device = Rank(torchrun.rank, torchrun.world_size), device
+        self.n_on_this_machine = torchrun.local_world_size
         self.backend = "gloo" if device.type == "cpu" else "nccl"
         if device.type == "cuda":
             torch.cuda.set_device(device)
@@ -40,7 +40,7 @@ class Group:
             self._words = dist.new_group(backend="gloo", timeout=TELL)
         except (RuntimeError, ValueError) as error:
             raise ResourceError(
-                f"the {told.size} processes of this run did not meet: {_line(error)}"
+                f"the {torchrun.world_size} processes of this run did not meet: {_line(error)}"
             ) from error
 
     @property
@@ -58,7 +58,7 @@ class Group:
     def gather(self, x: Tensor) -> list[Tensor]:
         """Every process's x, all of one shape, in the order of their numbers."""
         x = x.contiguous()
-        parts = [torch.empty_like(x) for _ in range(self.ranks.size)]
+        parts = [torch.empty_like(x) for _ in range(self.ranks.world_size)]
         with _meeting():
             dist.all_gather(parts, x, group=self._sums)
         return parts
@@ -72,7 +72,7 @@ class Group:
 
     def of_all(self, value: T) -> list[T]:
         """Every process's value, in the order of their numbers."""
-        values: list[T] = [value] * self.ranks.size
+        values: list[T] = [value] * self.ranks.world_size
         with _meeting():
             dist.all_gather_object(values, value, group=self._words)
         return values

@@ -5,14 +5,14 @@ import hashlib
 import torch
 
 from gptcli.config.cost import kv_bytes_per_token
-from gptcli.config.partition import check_size, held_parameters
+from gptcli.config.partition import check_world_size, parameters_per_rank
 from gptcli.engine.torch_engine import TorchEngine
 from gptcli.model.gpt import GPTModel
 from gptcli.parallel.group import Group
 from gptcli.parallel.model import ParallelGPTModel
 from gptcli.parallel.shard import load_part, random_part
 from gptcli.system.device import free_bytes
-from gptcli.system.memory import require
+from gptcli.system.memory import require_memory
 from gptcli.version import __version__
 from gptcli.weights.header import Checkpoint, TensorInfo
 from gptcli.weights.source import ModelSource
@@ -30,20 +30,20 @@ def load_shard(
     `GptcliError` where another process has another file, config or version.
     """
     config, ranks = source.config, group.ranks
-    check_size(config, ranks.size)
+    check_world_size(config, ranks.world_size)
     facts: dict[str, object] = {"version of gptcli": __version__, "config": config.model_dump(), "seed": seed}
     facts |= {"dtype": str(dtype), "device type": group.device.type}
     if source.plan is not None:
         facts["weights file"] = _fingerprint(source.plan.checkpoint)
     group.require_same(facts)
-    weights = held_parameters(config, ranks) * dtype.itemsize
+    weights = parameters_per_rank(config, ranks) * dtype.itemsize
     cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)
-    cache = cache * len(ranks.share(config.n_heads)) // config.n_heads
+    cache = cache * len(ranks.shard_range(config.n_heads)) // config.n_heads
     available = free_bytes(group.device)
     if group.device.type == "cpu":
         available //= group.n_on_this_machine
     what = f"process {ranks.rank}'s part of the weights ({weights:,}) and key/value cache ({cache:,})"
-    require(weights + cache, available, what, "more processes, on more machines")
+    require_memory(weights + cache, available, what, "more processes, on more machines")
     if source.plan is not None:
         loaded = load_part(source.plan, group, dtype=dtype)
         return loaded.model, [*source.plan.notes, *loaded.notes]
@@ -54,7 +54,7 @@ def connect_shards(model: GPTModel, group: Group) -> TorchEngine:
     """Let the shards of all processes work together, and return the engine that computes with them."""
     assert isinstance(model, ParallelGPTModel)
     model.share(group)
-    return TorchEngine(model, f"PyTorch, {group.ranks.size} processes by {group.backend}")
+    return TorchEngine(model, f"PyTorch, {group.ranks.world_size} processes by {group.backend}")
 
 
 def _fingerprint(checkpoint: Checkpoint) -> str:

@@ -24,7 +24,7 @@ class ParallelGPTModel(GPTModel):
 
     def share(self, group: Group) -> None:
         """Put the layers that talk to the others over this process's parts, which the parameters are."""
-        vocab = group.ranks.share(self.config.vocab_size)
+        vocab = group.ranks.shard_range(self.config.vocab_size)
         self.tok_emb: Any = VocabParallelEmbedding(self.tok_emb.weight, vocab, group)
         self.out_head: Any = VocabParallelHead(self.out_head, self.config.vocab_size, group)
         for block in self.trf_blocks:
@@ -42,7 +42,7 @@ def _share_feed_forward(ff: Any, group: Group) -> Any:
     if isinstance(ff, MixtureOfExperts):
         for i, shared in enumerate(ff.shared):
             ff.shared[i] = _share_feed_forward(shared, group)
-        return ExpertParallelMixture(ff, group.ranks.share(len(ff.fc1)), group)
+        return ExpertParallelMixture(ff, group.ranks.shard_range(len(ff.fc1)), group)
     if hasattr(ff, "down_proj"):
         ff.down_proj = RowParallelLinear(ff.down_proj, group)
     else:

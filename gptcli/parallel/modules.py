@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcli.config.partition import Ranks
+from gptcli.config.partition import Rank
 from gptcli.engine.summary import restore, summarize
 from gptcli.model.int8 import Int8Linear
 from gptcli.model.moe import MixtureOfExperts
@@ -50,8 +50,8 @@ class VocabParallelHead(nn.Module):
     def __init__(self, mine: nn.Linear | Int8Linear, vocab_size: int, group: Group) -> None:
         super().__init__()
         self.mine, self.vocab_size, self.group = mine, vocab_size, group
-        size = group.ranks.size
-        self._spans = [Ranks(rank, size).share(vocab_size) for rank in range(size)]
+        size = group.ranks.world_size
+        self._spans = [Rank(rank, size).shard_range(vocab_size) for rank in range(size)]
 
     def forward(self, x: Tensor) -> Tensor:  # [..., C]
         """All of them, [..., C] → [..., V]."""

@@ -6,22 +6,22 @@ import torch
 from torch import Tensor, nn
 
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.partition import Ranks, part_of
+from gptcli.config.partition import Rank, shard_of
 from gptcli.model.init import empty, random_tensors
 from gptcli.parallel.group import Group
 from gptcli.parallel.model import ParallelGPTModel
-from gptcli.weights.load import Loaded, settle_head
+from gptcli.weights.load import LoadedWeights, resolve_head
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
-from gptcli.weights.shard import read_parts
+from gptcli.weights.shard import read_shards
 
 
-def load_part(plan: LoadPlan, group: Group, *, dtype: torch.dtype) -> Loaded[ParallelGPTModel]:
+def load_part(plan: LoadPlan, group: Group, *, dtype: torch.dtype) -> LoadedWeights[ParallelGPTModel]:
     """`load_weights` for one process of many: its model has its parts, and does not yet talk to others."""
     check_report(plan, load_report(plan))
-    parts = {name: part.to(group.device, dtype) for name, part in read_parts(plan, group.ranks)}
-    config, notes = settle_head(plan, parts, agree=lambda same: all(group.of_all(same)))
-    return Loaded(_model_of(config, parts), config, notes)
+    parts = {name: part.to(group.device, dtype) for name, part in read_shards(plan, group.ranks)}
+    config, notes = resolve_head(plan, parts, agree=lambda same: all(group.of_all(same)))
+    return LoadedWeights(_model_of(config, parts), config, notes)
 
 
 def random_part(config: ModelConfig, seed: int, group: Group, *, dtype: torch.dtype) -> ParallelGPTModel:
@@ -34,10 +34,10 @@ def random_part(config: ModelConfig, seed: int, group: Group, *, dtype: torch.dt
 
 
 def _cut(
-    tensors: Iterator[tuple[str, Tensor]], config: ModelConfig, ranks: Ranks
+    tensors: Iterator[tuple[str, Tensor]], config: ModelConfig, ranks: Rank
 ) -> Iterator[tuple[str, Tensor]]:
     for name, tensor in tensors:
-        part = part_of(name, config, ranks)
+        part = shard_of(name, config, ranks)
         if part is not None and part.axis is not None:
             yield name, tensor.narrow(part.axis, part.span.start, len(part.span)).clone()
         elif part is not None:

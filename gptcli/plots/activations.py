@@ -9,8 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from gptcli.config.activations import ACTIVATIONS
 from gptcli.config.choices import GATES
-from gptcli.model.activations import ACTIVATIONS
+from gptcli.model.activations import activation_class
 from gptcli.plots.figure import new_figure, to_bytes
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -18,17 +19,8 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 # Points of the grid on which extremes are sought.
 FINE = 200_001
 
-# How a plot names each function; a gated kind is drawn as its scalar form, both branches x.
-LABELS = {
-    "relu": "ReLU",
-    "gelu": "GELU (exact)",
-    "gelu_tanh": "GELU (tanh)",
-    "gelu_sigmoid": "GELU (sigmoid)",
-    "sigmoid": "Sigmoid",
-    "tanh": "Tanh",
-    "silu": "SiLU",
-    "swish": "Swish (β = 1)",
-    "identity": "Identity",
+# The labels of the gated kinds. Each is drawn as its scalar form, both branches x.
+GATE_LABELS = {
     "glu": "GLU",
     "bilinear": "Bilinear",
     "reglu": "ReGLU",
@@ -131,7 +123,7 @@ def terminal_plot(curves: Sequence[Curve], title: str, columns: int) -> str:
 def _sample(name: str, low: float, high: float, points: int, derivative: bool) -> Curve:
     x = torch.linspace(low, high, points, dtype=torch.float64, requires_grad=True)
     y = _scalar(name)(x)
-    label = LABELS[name]
+    label = GATE_LABELS[name] if name in GATES else ACTIVATIONS[name].label
     if derivative:
         (y,) = torch.autograd.grad(y.sum(), x)
         return Curve(name, label, x.detach().numpy(), y.numpy())
@@ -139,7 +131,7 @@ def _sample(name: str, low: float, high: float, points: int, derivative: bool) -
 
 
 def _scalar(name: str) -> Callable[[Tensor], Tensor]:
-    activation = ACTIVATIONS[GATES.get(name, name)]()
+    activation = activation_class(GATES.get(name, name))()
     if name not in GATES:
         return activation
     return lambda x: activation(x) * x

@@ -1,1 +1,1 @@
-"""What the machine gives: devices, memory, signals, and the environment of torchrun."""
+"""The machine below a model: devices, memory, signals, and torchrun's environment."""

@@ -1,4 +1,4 @@
-"""The devices that a model may run on: which there are, what memory they have left, how fast it is read."""
+"""The devices that a model may run on, their free memory, and the memory bandwidth of this machine."""
 
 import time
 
@@ -9,7 +9,10 @@ from gptcli.system.memory import available_bytes
 
 
 def find_device(name: str) -> torch.device:
-    """The torch device for `auto`, `cpu`, `cuda` or `cuda:N`; `cpu` never asks CUDA anything."""
+    """Return the torch device for `auto`, `cpu`, `cuda` or `cuda:N`; `cpu` never asks CUDA anything.
+
+    Raises `DeviceError` for a GPU that this machine does not have.
+    """
     if name == "cpu":
         return torch.device("cpu")
     count = torch.cuda.device_count() if torch.cuda.is_available() else 0
@@ -26,12 +29,12 @@ def find_device(name: str) -> torch.device:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Bytes that may still be taken on a device."""
+    """Return how many bytes may still be allocated on a device."""
     return available_bytes() if device.type == "cpu" else torch.cuda.mem_get_info(device)[0]
 
 
 def read_bandwidth() -> float:
-    """Bytes a second that this machine reads from memory, by the fastest of a few sums; takes 0.1 s."""
+    """Return how many bytes a second this machine reads from memory: the best of four sums, 0.1 s in all."""
     numbers = torch.ones(64 << 20)  # 256 MiB, more than any cache
     seconds = []
     for _ in range(4):

@@ -1,4 +1,4 @@
-"""How much memory there is, and a refusal before anything is allocated that will not fit."""
+"""The memory that a process may still take, and the settings of the C library's allocator."""
 
 import sys
 from collections.abc import Iterator
@@ -12,17 +12,20 @@ MEMBERSHIP = Path("/proc/self/cgroup")
 
 
 def available_bytes() -> int:
-    """Bytes that this process may still take: free memory, or less under a cgroup or `ulimit -v`."""
+    """Return the bytes that this process may still take: free memory, or less by a cgroup or `ulimit -v`."""
     import psutil
 
-    rooms = [int(psutil.virtual_memory().available), *_cgroup_rooms()]
+    headrooms = [int(psutil.virtual_memory().available), *_cgroup_headrooms()]
     if (limit := _address_space_limit()) is not None:
-        rooms.append(max(0, limit - int(psutil.Process().memory_info().vms)))
-    return min(rooms)
+        headrooms.append(max(0, limit - int(psutil.Process().memory_info().vms)))
+    return min(headrooms)
 
 
-def require(needed: int, available: int, what: str, fits: str = "a smaller preset or --dtype") -> None:
-    """Raise `ResourceError` unless `needed` bytes fit; `what` needs them, and `fits` would need less."""
+def require_memory(needed: int, available: int, what: str, fits: str = "a smaller preset or --dtype") -> None:
+    """Raise `ResourceError` unless `needed` bytes fit into the `available` ones.
+
+    `what` names in the message what needs them, and `fits` what would need less.
+    """
     if needed > available:
         raise ResourceError(
             f"not enough memory: {what} need {needed:,} bytes ({needed / 1e9:,.1f} GB), and there are"
@@ -30,21 +33,21 @@ def require(needed: int, available: int, what: str, fits: str = "a smaller prese
         )
 
 
-def keep_freed() -> None:
-    """Have the C library keep up to 64 MiB that are freed, for what is allocated next.
+def tune_malloc() -> None:
+    """Make glibc keep up to 64 MiB of freed memory for the next allocations. It holds for the whole process.
 
-    A pass over 256 tokens of GPT-2 small frees and takes 3 MB again and again. glibc gives them back to the
-    kernel, which clears them each time: 38,000 page faults and a sixth of the time of two such passes. Other
-    C libraries have no such setting, and are left as they are. Source: man 3 mallopt.
+    A pass over 256 tokens of GPT-2 small frees and allocates 3 MB again and again. By default glibc returns
+    them to the kernel, which clears them each time: 38,000 page faults, and a sixth of the time of two such
+    passes. Other C libraries have no such setting and stay as they are. Source: man 3 mallopt.
     """
     TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
     if (set_option := _in_libc("mallopt")) is not None:
-        set_option(MMAP_THRESHOLD, 32 << 20)  # its most
+        set_option(MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
         set_option(TRIM_THRESHOLD, 64 << 20)
 
 
-def give_back_freed() -> None:
-    """Have the C library give back what it keeps, behind something large. Source: man 3 malloc_trim."""
+def trim_malloc() -> None:
+    """Make glibc return freed memory to the kernel, after something large. Source: man 3 malloc_trim."""
     if (trim := _in_libc("malloc_trim")) is not None:
         trim(0)
 
@@ -55,11 +58,12 @@ def _in_libc(name: str) -> Any:
     return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
 
 
-def _cgroup_rooms() -> Iterator[int]:
-    """What each limit on this process's cgroup and on those around it leaves.
+def _cgroup_headrooms() -> Iterator[int]:
+    """Yield the bytes left under the limit of this process's cgroup and of each cgroup around it.
 
-    Source: the kernel's cgroup-v2.rst ("memory.max") and cgroup-v1/memory.rst ("limit_in_bytes"). Files that
-    the kernel keeps in memory count as used there, weights that we map among them; it gives them up first.
+    The kernel counts cached files as used memory, and so the weights that we map. They are taken off here,
+    because the kernel drops them before it refuses memory. Source: the kernel's cgroup-v2.rst ("memory.max")
+    and cgroup-v1/memory.rst ("limit_in_bytes").
     """
     try:
         lines = MEMBERSHIP.read_text().splitlines()
@@ -76,11 +80,11 @@ def _cgroup_rooms() -> Iterator[int]:
             continue
         inner = root / path.lstrip("/")
         for folder in (inner, *inner.parents):  # a container sees its own group at the root
-            if folder.is_relative_to(root) and (room := _room(folder, *names)) is not None:
-                yield room
+            if folder.is_relative_to(root) and (headroom := _headroom(folder, *names)) is not None:
+                yield headroom
 
 
-def _room(folder: Path, limit_name: str, used_name: str, stat_prefix: str) -> int | None:
+def _headroom(folder: Path, limit_name: str, used_name: str, stat_prefix: str) -> int | None:
     try:
         limit, used = int((folder / limit_name).read_text()), int((folder / used_name).read_text())
         stat = dict(line.split() for line in (folder / "memory.stat").read_text().splitlines())

@@ -1,7 +1,8 @@
-"""What Ctrl-C (SIGINT) and SIGTERM do: end a process that is starting, unwind one that has begun to answer.
+"""Handlers for Ctrl-C (SIGINT) and SIGTERM: exit while the program starts, raise once it has begun to answer.
 
-An exception in the midst of importing torch or NumPy comes out as anything, an abort among others. Nothing is
-lost by ending there; later, files get closed and what was printed gets its newline.
+While torch or NumPy is being imported, an exception in a signal handler can surface as any error, even an
+abort. Nothing is lost by exiting at that point. Later, open files are closed and the printed text gets its
+newline.
 """
 
 import os
@@ -13,30 +14,30 @@ EXIT_INTERRUPTED, EXIT_TERMINATED = 130, 143
 
 
 class Terminated(BaseException):
-    """SIGTERM, raised where the program stands so that what is open gets closed."""
+    """SIGTERM, raised wherever the program is, so that open files are closed."""
 
 
-def end_at_once() -> None:
-    """From now on a signal ends the process with its exit status."""
-    signal.signal(signal.SIGINT, _end)
-    signal.signal(signal.SIGTERM, _end)
+def exit_on_signal() -> None:
+    """Make SIGINT and SIGTERM end the process at once, with the exit status of the signal."""
+    signal.signal(signal.SIGINT, _exit)
+    signal.signal(signal.SIGTERM, _exit)
 
 
-def unwind() -> None:
-    """From now on, where `end_at_once` held, a signal is an exception: an answer has begun."""
-    if signal.getsignal(signal.SIGINT) is _end:
+def raise_on_signal() -> None:
+    """Make SIGINT and SIGTERM raise an exception, if `exit_on_signal` was in force: an answer has begun."""
+    if signal.getsignal(signal.SIGINT) is _exit:
         signal.signal(signal.SIGINT, signal.default_int_handler)
-        signal.signal(signal.SIGTERM, _terminate)
+        signal.signal(signal.SIGTERM, _raise_terminated)
 
 
-def ignore_termination() -> None:
-    """From now on SIGTERM does nothing: what is being said is the last thing before the end anyway."""
+def ignore_sigterm() -> None:
+    """Ignore SIGTERM: the process is printing its last message and ends anyway."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 
 
-def _end(number: int, _frame: FrameType | None) -> NoReturn:
+def _exit(number: int, _frame: FrameType | None) -> NoReturn:
     os._exit(EXIT_INTERRUPTED if number == signal.SIGINT else EXIT_TERMINATED)
 
 
-def _terminate(_number: int, _frame: FrameType | None) -> NoReturn:
+def _raise_terminated(_number: int, _frame: FrameType | None) -> NoReturn:
     raise Terminated

@@ -1,4 +1,4 @@
-"""Whether this process is one of several that `torchrun` has started; told by the environment alone."""
+"""The environment that `torchrun` gives each of its processes, read in one place."""
 
 import os
 from dataclasses import dataclass
@@ -6,28 +6,48 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Torchrun:
-    """What `torchrun` says: this process's number of how many, in all and on this machine."""
+    """The place of this process in a run of `torchrun`, and the address of the store that the run shares.
+
+    Names and meanings are those of torchrun's environment variables; a `local_` value counts the processes of
+    this machine alone. `master_port` is None where the variable is missing or not a number.
+    """
 
     rank: int
-    size: int
+    world_size: int
     local_rank: int
-    local_size: int
+    local_world_size: int
+    master_addr: str | None = None
+    master_port: int | None = None
+    restart_count: int = 0
 
 
-def torchrun() -> Torchrun | None:
-    """What `torchrun` says, None where there is none.
+def read_torchrun() -> Torchrun | None:
+    """Return this process's place in a run of `torchrun`, or None where torchrun did not start it.
 
-    RANK and WORLD_SIZE alone do not tell: clusters set them for every container.
+    RANK and WORLD_SIZE alone prove nothing: clusters set them for every container.
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ:
         return None
-    names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
-    values = [os.environ.get(name, "") for name in names]
-    if not all(value.isdecimal() for value in values):
+    rank, world_size = _read_int("RANK"), _read_int("WORLD_SIZE")
+    local_rank, local_world_size = _read_int("LOCAL_RANK"), _read_int("LOCAL_WORLD_SIZE")
+    if rank is None or world_size is None or local_rank is None or local_world_size is None:
         return None
-    return Torchrun(*map(int, values))
+    return Torchrun(
+        rank,
+        world_size,
+        local_rank,
+        local_world_size,
+        master_addr=os.environ.get("MASTER_ADDR"),
+        master_port=_read_int("MASTER_PORT"),
+        restart_count=_read_int("TORCHELASTIC_RESTART_COUNT") or 0,
+    )
 
 
 def is_follower() -> bool:
-    """Whether another process, the first, speaks for all."""
-    return (told := torchrun()) is not None and told.rank > 0
+    """Return whether another process of this run, the one of rank 0, prints the answer."""
+    return (torchrun := read_torchrun()) is not None and torchrun.rank > 0
+
+
+def _read_int(name: str) -> int | None:
+    text = os.environ.get(name, "")
+    return int(text) if text.isdecimal() else None

@@ -9,6 +9,7 @@ import typer
 
 from gptcli.cli import boundary, options
 from gptcli.cli.render import Notes, say
+from gptcli.config.dtypes import ComputeDType
 from gptcli.errors import UsageError
 from gptcli.weights.source import select_source
 
@@ -41,7 +42,7 @@ def train(
         bool, typer.Option("--resume", help="Go on from DIR's checkpoint.", rich_help_panel=DATA)
     ] = False,
     save_dtype: Annotated[
-        Literal["float32", "float16", "bfloat16"],
+        ComputeDType,
         typer.Option(help="Type of the weights in DIR.", rich_help_panel=DATA),
     ] = "float32",
     preset: options.Preset = None,

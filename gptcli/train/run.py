@@ -19,7 +19,7 @@ from gptcli.engine.torch_engine import TorchEngine
 from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
-from gptcli.system.memory import available_bytes, require
+from gptcli.system.memory import available_bytes, require_memory
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from gptcli.train.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
@@ -196,7 +196,9 @@ def _initial_model(source: ModelSource, seed: int) -> GPTModel:
 def _check_room(config: ModelConfig, device: torch.device) -> None:
     """Refuse what will not fit: a weight, its gradient and two numbers of AdamW's, in float32."""
     if device.type == "cpu":
-        require(16 * count_parameters(config), available_bytes(), "weights, gradients and optimizer states")
+        require_memory(
+            16 * count_parameters(config), available_bytes(), "weights, gradients and optimizer states"
+        )
 
 
 def _check_folder(plan: Plan) -> None:

@@ -1,1 +1,1 @@
-"""Weights files: their header, their layouts, and how they fill a model."""
+"""Weights files: their headers, their layouts, and their way into a model."""

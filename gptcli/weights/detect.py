@@ -1,4 +1,4 @@
-"""Which layout a checkpoint has, and which rule of that layout each of its tensors answers to."""
+"""The layout of a checkpoint, found by the names of its tensors, and the rule for each tensor."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,8 +13,8 @@ _NUMBER = r"(?<=\.)(0|[1-9]\d{0,5})(?=\.)"
 
 
 @dataclass(frozen=True)
-class Match:
-    """A tensor of the file (`name` as it stands there) and the rule it answers to."""
+class TensorMatch:
+    """A tensor of the file, its name there, and the rule that its name matches."""
 
     name: str
     tensor: TensorInfo
@@ -28,35 +28,36 @@ class Match:
         return tuple(fill(target, self.block, self.expert) for target in self.rule.targets)
 
     def target_shape(self) -> Shape:
-        """The shape that each target would get from it."""
+        """Return the shape that each of its parameters gets."""
         shape = self.tensor.shape
-        if self.rule.how == "split" and shape:
+        if self.rule.transform == "split" and shape:
             shape = (*shape[:-1], shape[-1] // 3) if shape[-1] % 3 == 0 else shape
-        return shape[::-1] if self.rule.how in ("transpose", "split") else shape
+        return shape[::-1] if self.rule.transform in ("transpose", "split") else shape
 
 
 @dataclass(frozen=True)
-class Recognised:
-    """A checkpoint read through one layout."""
+class DetectedLayout:
+    """A checkpoint, its layout, and its tensors: those that match a rule, and the names of the others."""
 
     checkpoint: Checkpoint
     layout: Layout
-    matches: tuple[Match, ...]
+    matches: tuple[TensorMatch, ...]
     unexpected: tuple[str, ...]
 
     @property
-    def by_target(self) -> Mapping[str, Match]:
+    def by_target(self) -> Mapping[str, TensorMatch]:
+        """The tensor that fills each of our parameters, by our name."""
         return {target: match for match in self.matches for target in match.targets}
 
 
-def recognise(checkpoint: Checkpoint) -> Recognised:
-    """Find the layout by its names; raises `WeightsError` when it is none of ours, or a name comes twice."""
+def detect_layout(checkpoint: Checkpoint) -> DetectedLayout:
+    """Find the layout by the tensors' names; raise `WeightsError` for an unknown one, or a repeated name."""
     for layout in LAYOUTS:
         bare = {name: strip_prefixes(name, layout.prefixes) for name in checkpoint.tensors}
-        if set(layout.marks) & set(bare.values()):
+        if set(layout.signature_names) & set(bare.values()):
             return _match(checkpoint, layout, bare)
     names = sorted(checkpoint.tensors)
-    known = " or ".join(f"{layout.marks[0]!r} ({layout.title})" for layout in LAYOUTS)
+    known = " or ".join(f"{layout.signature_names[0]!r} ({layout.title})" for layout in LAYOUTS)
     raise WeightsError(
         f"{checkpoint.path}: no layout that gptcli knows: expected names such as {known},"
         f" found {shorten(names) or 'no tensors at all'}"
@@ -64,36 +65,36 @@ def recognise(checkpoint: Checkpoint) -> Recognised:
 
 
 def strip_prefixes(name: str, prefixes: tuple[str, ...]) -> str:
-    """`name` without any of `prefixes`, however many stand before it."""
+    """Return `name` without any of `prefixes`, in whatever order and number it begins with them."""
     while prefix := next((p for p in prefixes if name.startswith(p)), None):
         name = name.removeprefix(prefix)
     return name
 
 
 def shorten(names: Iterable[str], most: int = 4) -> str:
-    """Up to `most` names, and how many more there are."""
+    """Return up to `most` names in one line, and how many more there are."""
     names = list(names)
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return ", ".join(names[:most]) + more
 
 
-def _match(checkpoint: Checkpoint, layout: Layout, bare: Mapping[str, str]) -> Recognised:
+def _match(checkpoint: Checkpoint, layout: Layout, bare: Mapping[str, str]) -> DetectedLayout:
     rules = {rule.source: rule for rule in layout.rules}
     matches, unexpected = [], []
     seen: dict[str, str] = {}
     for name, tensor in checkpoint.tensors.items():
         if (twin := seen.setdefault(bare[name], name)) != name:
             raise WeightsError(f"{checkpoint.path}: {twin!r} and {name!r} are the same tensor of the model")
-        rule, numbers = _find(rules, bare[name])
+        rule, numbers = _find_rule(rules, bare[name])
         if rule is None:
             unexpected.append(name)
         else:
-            matches.append(Match(name, tensor, rule, *numbers))
-    return Recognised(checkpoint, layout, tuple(matches), tuple(unexpected))
+            matches.append(TensorMatch(name, tensor, rule, *numbers))
+    return DetectedLayout(checkpoint, layout, tuple(matches), tuple(unexpected))
 
 
-def _find(rules: Mapping[str, Rule], name: str) -> tuple[Rule | None, tuple[int | None, int | None]]:
-    """The rule of a name, and the numbers in it: the block's and, where the rule has one, the expert's."""
+def _find_rule(rules: Mapping[str, Rule], name: str) -> tuple[Rule | None, tuple[int | None, int | None]]:
+    """Return the rule for a name, and the numbers in the name: the block's, and the expert's or None."""
     numbers = [int(number) for number in re.findall(_NUMBER, name)]
     block, expert, *_ = (*numbers, None, None)
     template = re.sub(_NUMBER, "{i}", name, count=1)

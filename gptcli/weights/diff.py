@@ -1,4 +1,4 @@
-"""Two weights files compared, tensor by tensor, whatever their layouts."""
+"""The differences between two weights files of any layouts, tensor by tensor."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -8,9 +8,9 @@ from typing import Literal
 import numpy as np
 
 from gptcli.errors import WeightsError
-from gptcli.weights.detect import Match, recognise
+from gptcli.weights.detect import TensorMatch, detect_layout
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.tensor_data import Array, parts_of, read_whole
+from gptcli.weights.tensor_data import Array, read_parameters, read_tensor
 
 Reader = Callable[[], Array]
 Verdict = Literal["equal", "differs", "other shape", "only in the first", "only in the second"]
@@ -18,7 +18,7 @@ Verdict = Literal["equal", "differs", "other shape", "only in the first", "only 
 
 @dataclass(frozen=True)
 class DifferenceRow:
-    """One parameter in both files; its largest differences, absolute and relative to the greater number."""
+    """One parameter of both files; its largest differences, absolute and relative to the greater number."""
 
     name: str
     verdict: Verdict
@@ -28,7 +28,7 @@ class DifferenceRow:
 
 
 def differences(first: Checkpoint, second: Checkpoint) -> Iterator[DifferenceRow]:
-    """A row for every parameter of either file: by our names where both layouts are known, else by theirs."""
+    """Yield a row for every parameter of either file, by our names; by theirs if a layout is unknown."""
     try:
         ours, theirs = _by_parameter(first), _by_parameter(second)
     except WeightsError:
@@ -43,16 +43,16 @@ def differences(first: Checkpoint, second: Checkpoint) -> Iterator[DifferenceRow
 
 
 def _by_parameter(checkpoint: Checkpoint) -> dict[str, Reader]:
-    matches = recognise(checkpoint).by_target
-    return {name: partial(_part, match, name) for name, match in matches.items()}
+    matches = detect_layout(checkpoint).by_target
+    return {name: partial(_read_parameter, match, name) for name, match in matches.items()}
 
 
-def _part(match: Match, name: str) -> Array:
-    return parts_of(match)[name]
+def _read_parameter(match: TensorMatch, name: str) -> Array:
+    return read_parameters(match)[name]
 
 
 def _by_name(checkpoint: Checkpoint) -> dict[str, Reader]:
-    return {name: partial(read_whole, tensor) for name, tensor in checkpoint.tensors.items()}
+    return {name: partial(read_tensor, tensor) for name, tensor in checkpoint.tensors.items()}
 
 
 def _compare(name: str, a: Array, b: Array) -> DifferenceRow:

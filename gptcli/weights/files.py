@@ -1,10 +1,10 @@
-"""What `--weights` may name: one safetensors file, or a folder with one or with an index of shards."""
+"""The forms of weights on disk: one safetensors file, or a folder with one or with an index of shards."""
 
 import json
 from pathlib import Path
 
-from gptcli.errors import WeightsError
-from gptcli.weights.header import Checkpoint, TensorInfo, read_file_header
+from gptcli.errors import WeightsError, count
+from gptcli.weights.header import LFS_POINTER, Checkpoint, TensorInfo, lfs_message, read_file_header
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -12,7 +12,7 @@ PICKLES = (".bin", ".pt", ".pth", ".ckpt")
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
-    """The tensors at `path`, headers only; raises `WeightsError` for whatever is no safetensors weights."""
+    """Read the headers of the weights at `path`; raise `WeightsError` for anything but safetensors."""
     if not path.exists():
         raise WeightsError(f"{path}: no such weights file or folder")
     if path.is_dir():
@@ -27,7 +27,7 @@ def open_checkpoint(path: Path) -> Checkpoint:
 
 
 def pickle_message(path: Path) -> str:
-    """Why a pickle is refused, and two lines of Python that turn it into safetensors."""
+    """Return why a pickle is refused, and two lines of Python that convert it to safetensors."""
     target = str(path.with_suffix(".safetensors"))
     return (
         f"{path}: a pickle can run code when it is opened, so only safetensors is read; to convert it:\n"
@@ -47,14 +47,17 @@ def _open_folder(folder: Path) -> Checkpoint:
     weights = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", *PICKLES))
     if len(weights) == 1 and weights[0].suffix in PICKLES:
         raise WeightsError(pickle_message(weights[0]))
-    there = f"; there is {weights[0].name}: name the file itself" if weights else ""
-    raise WeightsError(f"{folder}: neither {SINGLE} nor {INDEX} in this folder{there}")
+    hint = f"; there is {weights[0].name}: name the file itself" if weights else ""
+    raise WeightsError(f"{folder}: neither {SINGLE} nor {INDEX} in this folder{hint}")
 
 
 def _open_shards(index: Path) -> Checkpoint:
-    """The tensors of all shards that the index names; index and shards must agree on every name."""
+    """Read the headers of all shards that the index names; index and shards must agree on every tensor."""
     try:
-        weight_map = json.loads(index.read_bytes())["weight_map"]
+        text = index.read_bytes()
+        if text.startswith(LFS_POINTER):
+            raise WeightsError(lfs_message(index))
+        weight_map = json.loads(text)["weight_map"]
         shards = sorted(set(weight_map.values()))
         if not all(isinstance(shard, str) and Path(shard).name == shard for shard in shards):
             raise TypeError("a shard is not a plain file name")
@@ -66,13 +69,16 @@ def _open_shards(index: Path) -> Checkpoint:
     metadata: dict[str, str] = {}
     for shard in shards:
         if not (index.parent / shard).is_file():
-            raise WeightsError(f"{index}: shard {shard} is missing; {len(shards)} shards are expected")
+            raise WeightsError(
+                f"{index}: shard {shard} is missing; the index names {count(len(shards), 'shard')}"
+            )
         found = read_file_header(index.parent / shard)
         metadata |= found.metadata
         for name, tensor in found.tensors.items():
             if weight_map.get(name) != shard:
-                raise WeightsError(f"{index}: tensor {name!r} lies in {shard}, which the index does not say")
+                raise WeightsError(f"{index}: tensor {name!r} is in {shard}, and the index does not say so")
             tensors[name] = tensor
     if absent := sorted(weight_map.keys() - tensors.keys()):
-        raise WeightsError(f"{index}: its shards lack {len(absent)} tensors, the first is {absent[0]!r}")
+        lacking = f"{count(len(absent), 'tensor')}, the first is {absent[0]!r}"
+        raise WeightsError(f"{index}: its shards lack {lacking}")
     return Checkpoint(index.parent, tensors, metadata)

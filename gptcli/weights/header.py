@@ -1,4 +1,4 @@
-"""The header of safetensors files: names, types, shapes and places of all tensors, without their data.
+"""The header of safetensors files: names, dtypes, shapes and offsets of all tensors, without their data.
 
 Format: 8 bytes, little-endian length N; N bytes of JSON, name → {dtype, shape, data_offsets}; then the data.
 Source: the safetensors README, section "Format".
@@ -11,27 +11,23 @@ from math import prod
 from pathlib import Path
 from typing import Any
 
+from gptcli.config.dtypes import SAFETENSORS_DTYPES
+from gptcli.config.files import unique_keys
 from gptcli.config.shapes import Shape
 from gptcli.errors import WeightsError
 
-# The format allows 100 MB; a header of 10⁵ tensors needs about 10. Beyond this the length itself is corrupt.
+# The format allows 100 MB, but 10⁵ tensors need only about 10. A greater length is a corrupt one.
 MAX_HEADER_BYTES = 16 * 1024 * 1024
 
-DTYPE_BITS = {
-    **dict.fromkeys(("F64", "I64", "U64", "C64"), 64),
-    **dict.fromkeys(("F32", "I32", "U32"), 32),
-    **dict.fromkeys(("F16", "BF16", "I16", "U16"), 16),
-    **dict.fromkeys(("I8", "U8", "BOOL", "F8_E4M3", "F8_E5M2", "F8_E8M0"), 8),
-    **dict.fromkeys(("F6_E2M3", "F6_E3M2"), 6),
-    "F4": 4,
-}
+# `git clone` without Git LFS leaves this text where the weights should be. Source: the Git LFS specification.
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """One tensor in a file: `dtype` by the format's name, `begin` and `end` from the start of the data.
+    """One tensor in a file; `dtype` is the format's name, such as F32.
 
-    The data start `data_start` bytes into the file.
+    `begin` and `end` are bytes from the start of the data, which is `data_start` bytes into the file.
     """
 
     file: Path
@@ -43,12 +39,13 @@ class TensorInfo:
 
     @property
     def n_bytes(self) -> int:
+        """Bytes of its data."""
         return self.end - self.begin
 
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """All tensors of a weights file or folder, by name, with the metadata of the first file."""
+    """All tensors of a weights file or folder, by name, with the metadata of its files."""
 
     path: Path
     tensors: Mapping[str, TensorInfo]
@@ -61,23 +58,31 @@ class Checkpoint:
 
     @property
     def files(self) -> tuple[Path, ...]:
+        """The files that hold the tensors, each once."""
         return tuple(dict.fromkeys(tensor.file for tensor in self.tensors.values()))
 
     @property
     def config_path(self) -> Path | None:
-        """The `config.json` beside the weights, where there is one."""
+        """The `config.json` in the folder of the weights, or None."""
         folder = self.path if self.path.is_dir() else self.path.parent
         path = folder / "config.json"
         return path if path.is_file() else None
 
 
+def lfs_message(path: Path) -> str:
+    """Return the message for a Git LFS pointer, with the command that fetches the weights."""
+    return f"{path}: a Git LFS pointer, not the weights; run git lfs pull in its repository to fetch them"
+
+
 def read_file_header(path: Path) -> Checkpoint:
-    """The tensors of one `.safetensors` file; raises `WeightsError` unless header and size agree entirely."""
+    """Read the header of one `.safetensors` file; raise `WeightsError` unless header and size fit exactly."""
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
+            if LFS_POINTER.startswith(prefix) and prefix + file.read(len(LFS_POINTER) - 8) == LFS_POINTER:
+                raise WeightsError(lfs_message(path))
             if len(prefix) < 8 or length > size - 8:
                 raise _corrupt(path, f"the header alone needs {8 + length:,} bytes, the file has {size:,}")
             if length > MAX_HEADER_BYTES:
@@ -86,7 +91,7 @@ def read_file_header(path: Path) -> Checkpoint:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=_unique)
+        header = json.loads(text.decode("utf-8"), object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise _corrupt(path, f"its header is not the JSON of a safetensors file ({error})") from None
     if not isinstance(header, dict):
@@ -95,7 +100,7 @@ def read_file_header(path: Path) -> Checkpoint:
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _corrupt(path, "its __metadata__ is not a mapping of text to text")
     tensors = {name: _tensor(path, name, entry, 8 + length) for name, entry in header.items()}
-    _check_places(path, tensors, size - 8 - length)
+    _check_offsets(path, tensors, size - 8 - length)
     return Checkpoint(path, tensors, metadata)
 
 
@@ -107,9 +112,9 @@ def _tensor(path: Path, name: str, entry: Any, data_start: int) -> TensorInfo:
         numbers_are_sizes = False
     if not numbers_are_sizes or not isinstance(dtype, str):
         raise _corrupt(path, f"the entry of tensor {name!r} is not dtype, shape and data_offsets")
-    if dtype not in DTYPE_BITS:
+    if dtype not in SAFETENSORS_DTYPES:
         raise WeightsError(f"{path}: tensor {name!r} has the unknown dtype {dtype!r}")
-    expected = (prod(shape) * DTYPE_BITS[dtype] + 7) // 8
+    expected = (prod(shape) * SAFETENSORS_DTYPES[dtype].bits + 7) // 8
     if end - begin != expected:
         raise _corrupt(
             path,
@@ -118,8 +123,8 @@ def _tensor(path: Path, name: str, entry: Any, data_start: int) -> TensorInfo:
     return TensorInfo(path, dtype, tuple(shape), begin, end, data_start)
 
 
-def _check_places(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:
-    """The tensors must fill the data exactly: no gap, no overlap, nothing behind the end."""
+def _check_offsets(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:
+    """Raise `WeightsError` unless the tensors fill the data exactly: no gap, no overlap, no rest."""
     at = 0
     for name, tensor in sorted(tensors.items(), key=lambda item: (item[1].begin, item[1].end)):
         if tensor.begin != at:
@@ -131,10 +136,3 @@ def _check_places(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int
 
 def _corrupt(path: Path, detail: str) -> WeightsError:
     return WeightsError(f"{path}: corrupt or incomplete: {detail}")
-
-
-def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    keys = dict(pairs)
-    if len(keys) != len(pairs):
-        raise ValueError("a name stands there twice")
-    return keys

@@ -1,6 +1,6 @@
 """Weights from a Hugging Face repository, `hf:owner/name[@revision]`, through huggingface_hub and its cache.
 
-What that library reads from the environment holds here too: HF_HOME, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
+The library's environment variables apply: HF_HOME, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
 """
 
 import logging
@@ -17,42 +17,38 @@ OFFICIAL = {
     "gpt2-large": "hf:openai-community/gpt2-large",
     "gpt2-xl": "hf:openai-community/gpt2-xl",
 }
-ANSWER_SECONDS = 10.0  # longer than that without an answer: there is no network
+ANSWER_SECONDS = 10.0  # without an answer in this time, there is no network
 FETCHED = ("config.json", "*.safetensors", "*.safetensors.index.json")
 
 
 def is_hub_name(weights: str | Path) -> bool:
-    """Whether this names a repository instead of a file."""
+    """Return whether this names a repository instead of a file."""
     return str(weights).startswith(PREFIX)
 
 
 def official_weights(preset: str) -> str:
-    """The repository with OpenAI's weights of a preset, by its canonical name."""
+    """Return the repository with OpenAI's weights of a preset, which is given by its canonical name."""
     if preset not in OFFICIAL:
         raise UsageError(f"--pretrained: {preset} has no official weights; {', '.join(OFFICIAL)} have")
     return OFFICIAL[preset]
 
 
 def fetch(name: str, *, show_progress: bool = False) -> Path:
-    """The folder in the cache with a repository's config and safetensors; what is missing is downloaded.
+    """Return the folder in the cache with a repository's config and safetensors; download missing files.
 
-    Raises `UsageError` for a name that can be none, `WeightsError` for a repository that cannot be had.
+    Raises `UsageError` for an invalid name, `WeightsError` for a repository that cannot be downloaded.
     """
     repository, at, revision = name.removeprefix(PREFIX).partition("@")
     if repository.count("/") != 1 or (at and not revision):
         raise UsageError(f"{name}: expected hf:owner/name, or hf:owner/name@revision")
     import huggingface_hub
-    from huggingface_hub.utils.logging import set_verbosity
-    from huggingface_hub.utils.tqdm import disable_progress_bars, enable_progress_bars
 
-    set_verbosity(logging.ERROR)  # it tells of every try; we tell how it ended
-    (enable_progress_bars if show_progress else disable_progress_bars)()
-    with _explained(name, repository):
+    with _library_output(show_progress), _library_errors(name, repository):
         folder = huggingface_hub.snapshot_download(
             repository,
             revision=revision or None,
             allow_patterns=list(FETCHED),
-            ignore_patterns=["*/*"],  # copies for other programs lie in folders
+            ignore_patterns=["*/*"],  # subfolders hold copies for other programs
             library_name="gptcli",
             local_files_only=not _hub_answers(),
         )
@@ -62,7 +58,7 @@ def fetch(name: str, *, show_progress: bool = False) -> Path:
 
 
 def _hub_answers() -> bool:
-    """Whether the hub says anything in time: huggingface_hub would wait for its list of files forever."""
+    """Return whether the hub answers in time: huggingface_hub would wait for its list of files forever."""
     from huggingface_hub import constants, get_session
 
     try:
@@ -73,17 +69,44 @@ def _hub_answers() -> bool:
 
 
 @contextmanager
-def _explained(name: str, repository: str) -> Iterator[None]:
-    """The library's errors as one line of ours, that says what to do."""
+def _library_output(show_progress: bool) -> Iterator[None]:
+    """Silence huggingface_hub's log but for errors, and set its progress bars; restore both afterwards.
+
+    The library logs every attempt to connect; our message says how the last one ended.
+    """
+    from huggingface_hub.utils.logging import get_verbosity, set_verbosity
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    def show_bars(wanted: bool) -> None:
+        if wanted == are_progress_bars_disabled():
+            (enable_progress_bars if wanted else disable_progress_bars)()
+
+    verbosity, had_bars = get_verbosity(), not are_progress_bars_disabled()
+    set_verbosity(logging.ERROR)
+    try:
+        show_bars(show_progress)
+        yield
+    finally:
+        show_bars(had_bars)
+        set_verbosity(verbosity)
+
+
+@contextmanager
+def _library_errors(name: str, repository: str) -> Iterator[None]:
+    """Turn the library's errors into one line of ours that says what to do."""
     from huggingface_hub import constants, errors
 
     try:
         yield
     except errors.HFValidationError:
-        raise UsageError(f"{name}: no name of a repository; expected hf:owner/name") from None
+        raise UsageError(f"{name}: not a repository name; expected hf:owner/name") from None
     except errors.GatedRepoError:
         raise WeightsError(
-            f"{name}: its owner wants you to accept terms first, at {constants.ENDPOINT}/{repository};"
+            f"{name}: its owner asks you to accept terms first, at {constants.ENDPOINT}/{repository};"
             " then set HF_TOKEN"
         ) from None
     except errors.RevisionNotFoundError:
@@ -102,7 +125,7 @@ def _explained(name: str, repository: str) -> Iterator[None]:
             f" network, run hf download {repository}, and bring its folder here for --weights"
         ) from None
     except Exception as error:  # of the library, its HTTP client (which has changed), or the disk
-        first = str(error).partition("\n")[0][:200]
+        first_line = str(error).partition("\n")[0][:200]
         raise WeightsError(
-            f"{name}: the download failed ({type(error).__name__}: {first}); run it again to go on"
+            f"{name}: the download failed ({type(error).__name__}: {first_line}); run it again to continue"
         ) from None

@@ -1,60 +1,60 @@
-"""The layouts of weights files, as tables: their name for every tensor of ours, and how it becomes ours.
+"""The layouts of weights files, as tables: the file's name for each parameter, and how it is transformed.
 
-same        as it lies there
+same        no change
 transpose   a Conv1D matrix, stored input-first
-split       query, key and value side by side in one tensor (a matrix input-first as well)
+split       query, key and value concatenated in one tensor (a matrix is stored input-first as well)
 ignore      a buffer that some versions saved: matched as a whole name, never read
 """
 
 from dataclasses import dataclass
 from typing import Literal
 
-How = Literal["same", "transpose", "split", "ignore"]
+Transform = Literal["same", "transpose", "split", "ignore"]
 
 QKV = ("W_query", "W_key", "W_value")
 
 
 def fill(template: str, block: int | None, expert: int | None) -> str:
-    """A template with its numbers: `{i}` the block's, `{e}` the expert's."""
+    """Return a template with the block's number in place of `{i}` and the expert's in place of `{e}`."""
     return template.replace("{i}", str(block)).replace("{e}", str(expert))
 
 
 @dataclass(frozen=True)
 class Rule:
-    """One row: `source` in the file fills `target`.
+    """One row of a layout: the tensor `source` of the file fills our parameter `target`.
 
-    `{i}` is the block, `{e}` the expert, `{qkv}` each of query, key and value.
+    Both are templates: `{i}` is the block, `{e}` the expert, `{qkv}` each of query, key and value.
     """
 
     target: str
     source: str
-    how: How = "same"
+    transform: Transform = "same"
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The one target, or the three that a split one fills, in their order along the last axis."""
-        if self.how == "split":
+        """The one target, or the three of a split tensor in their order along its last axis."""
+        if self.transform == "split":
             return tuple(self.target.replace("{qkv}", name) for name in QKV)
         return (self.target,) if self.target else ()
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A family of files that name their tensors alike."""
+    """A family of files with the same tensor names; one of `signature_names` is enough to detect it."""
 
     name: str
     title: str
     prefixes: tuple[str, ...]
     rules: tuple[Rule, ...]
-    # Names by which the layout is known: any one of them settles it.
-    marks: tuple[str, ...]
+    signature_names: tuple[str, ...]
 
 
 def _feed_forwards(ours: str, theirs: str) -> tuple[Rule, ...]:
-    """Gated feed-forwards and mixtures inside a block: matrices lie as nn.Linear has them, in every layout.
+    """Return the rules for gated feed-forwards and mixtures of experts; `ours` and `theirs` begin the names.
 
-    A gated layer by LLaMA's names, by those of its first code (w1, w3, w2), and by the tutorial's. A mixture
-    by the tutorial's, and each expert by LLaMA's. What is saved is written by the first name of each.
+    Every layout stores these matrices as nn.Linear does. A gated layer is known by LLaMA's names, by those of
+    LLaMA's first code (w1, w3, w2), and by the tutorial's; a mixture by the tutorial's names, and each of its
+    experts by LLaMA's. `save_model` writes the first name of each.
     """
     names = {"gate_proj": ("gate_proj", "w1", "fc1"), "up_proj": ("up_proj", "w3", "fc2")}
     names |= {"down_proj": ("down_proj", "w2", "fc3")}

@@ -1,4 +1,4 @@
-"""Fills a model from a checkpoint: tensors stay mapped from the file wherever layout and dtype allow."""
+"""Loading a checkpoint into a model: tensors stay mapped from the file wherever layout and dtype allow."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ from gptcli.config.model_config import ModelConfig
 from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
-from gptcli.weights.detect import Match
+from gptcli.weights.detect import TensorMatch
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
 
@@ -23,47 +23,49 @@ Model = TypeVar("Model", bound=GPTModel)
 
 
 @dataclass(frozen=True)
-class Loaded(Generic[Model]):
-    """A filled model in evaluation mode, its final config, and what the user should know of the head."""
+class LoadedWeights(Generic[Model]):
+    """A model with its weights, in evaluation mode; its final config; notes on its head for the user."""
 
     model: Model
     config: ModelConfig
     notes: tuple[str, ...]
 
 
-def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) -> Loaded[GPTModel]:
-    """A model with the checkpoint's weights in `dtype` on `device`.
+def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) -> LoadedWeights[GPTModel]:
+    """Return a model with the checkpoint's weights in `dtype` on `device`.
 
     On the CPU and in the file's own dtype nothing is copied: every parameter is a view of the mapped file, a
     Conv1D matrix as its transpose. Raises `WeightsError` where tensors are missing, unexpected or misshapen.
     """
     check_report(plan, load_report(plan))
     tensors = dict(_read_tensors(plan))
-    config, notes = settle_head(plan, tensors)
+    config, notes = resolve_head(plan, tensors)
     state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors.items()}
     if config.tie_embeddings:
         state[HEAD] = state[EMBEDDING]
     model = empty_model(config)
     model.load_state_dict(state, assign=True)
     model.tie_head()
-    return Loaded(model.requires_grad_(False), config, notes)
+    return LoadedWeights(model.requires_grad_(False), config, notes)
 
 
 def _read_tensors(plan: LoadPlan) -> Iterator[tuple[str, Tensor]]:
-    """Every parameter that the file holds, by our name."""
+    """Yield every parameter that the file holds, by our name."""
     for path in plan.checkpoint.files:
-        matches = [match for match in plan.recognised.matches if match.tensor.file == path]
+        matches = [match for match in plan.detected.matches if match.tensor.file == path]
         try:
             with safe_open(path, framework="pt") as file:
                 for match in matches:
-                    yield from zip(match.targets, _parts(match, file.get_tensor(match.name)), strict=True)
+                    yield from zip(
+                        match.targets, _to_parameters(match, file.get_tensor(match.name)), strict=True
+                    )
         except SafetensorError as error:
             raise WeightsError(f"{path}: corrupt or incomplete: {error}") from None
 
 
-def _parts(match: Match, tensor: Tensor) -> tuple[Tensor, ...]:
-    """The tensor as our parameters want it: views, no copies."""
-    match match.rule.how:
+def _to_parameters(match: TensorMatch, tensor: Tensor) -> tuple[Tensor, ...]:
+    """Return the tensor as the parameters that it fills, in our orientation: views, no copies."""
+    match match.rule.transform:
         case "ignore":
             return ()
         case "same":
@@ -74,12 +76,13 @@ def _parts(match: Match, tensor: Tensor) -> tuple[Tensor, ...]:
             return tuple(part.t() if part.ndim == 2 else part for part in tensor.chunk(3, dim=-1))
 
 
-def settle_head(
+def resolve_head(
     plan: LoadPlan, tensors: dict[str, Tensor], agree: Callable[[bool], bool] = bool
 ) -> tuple[ModelConfig, tuple[str, ...]]:
-    """Leave in `tensors` a head only if it is used; the config says whether it is tied, the notes why.
+    """Remove an unused head from `tensors`; return the config, tied or not, and notes for the user.
 
-    Of head and embedding they may be parts: `agree` tells from whether these are equal whether all are.
+    `tensors` may hold only one rank's shards of head and embedding. Then `agree` is given whether these are
+    equal, and returns whether they are equal on all ranks.
     """
     config = plan.config
     if plan.head_is_embedding:
@@ -89,8 +92,8 @@ def settle_head(
     equal = agree(torch.equal(tensors[HEAD], tensors[EMBEDDING]))
     if plan.head == "unused":
         del tensors[HEAD]
-        unused = "the file's head differs from the token embedding and is not used: config.json ties them"
-        return config, () if equal else (unused,)
+        note = "the file's head differs from the token embedding and is not used: config.json ties them"
+        return config, () if equal else (note,)
     if not equal:
         return config, ()
     del tensors[HEAD]

@@ -1,19 +1,20 @@
-"""The load report: every tensor of the file and every parameter of the model, and how they meet."""
+"""The load report: one row for every tensor of the file, and one for every parameter that the file lacks."""
 
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+from gptcli.config.dtypes import DTYPES, WEIGHT_DTYPES
 from gptcli.config.shapes import Shape, parameter_shapes
 from gptcli.errors import WeightsError
-from gptcli.weights.detect import Match, shorten
+from gptcli.weights.detect import TensorMatch, shorten
 from gptcli.weights.layouts import fill
 from gptcli.weights.plan import LoadPlan
 
 Action = Literal["as is", "transposed", "split", "tied", "ignored", "missing", "unexpected", "wrong shape"]
 
-FLOATS = ("F32", "F16", "BF16", "F64")
+FLOATS = tuple(DTYPES[name].safetensors for name in WEIGHT_DTYPES)
 _ACTIONS: dict[str, Action] = {
     "same": "as is",
     "transpose": "transposed",
@@ -24,7 +25,7 @@ _ACTIONS: dict[str, Action] = {
 
 @dataclass(frozen=True)
 class Row:
-    """One line of the report: no `source` for what the file lacks, no `targets` for what is not used."""
+    """One row of the report; `source` is None for a missing tensor, `targets` is empty for an unused one."""
 
     source: str | None
     targets: tuple[str, ...]
@@ -33,15 +34,13 @@ class Row:
 
 
 def load_report(plan: LoadPlan) -> list[Row]:
-    """Every key of the file, then every parameter that nothing fills."""
+    """Return a row for every tensor of the file, then one for every parameter that no tensor fills."""
     expected = parameter_shapes(plan.config)
-    rows = [_row(plan, match, expected) for match in plan.recognised.matches]
+    rows = [_row(plan, match, expected) for match in plan.detected.matches]
     filled = {target for row in rows for target in row.targets}
     if plan.head in ("embedding", "unused") and not plan.head_is_embedding:
         rows.append(Row("tok_emb.weight", ("out_head.weight",), "tied", "the embedding serves as head"))
-    rows += [
-        Row(name, (), "unexpected", "not a tensor of this layout") for name in plan.recognised.unexpected
-    ]
+    rows += [Row(name, (), "unexpected", "not a tensor of this layout") for name in plan.detected.unexpected]
     rows += [
         Row(None, (target,), "missing", f"expected as {_source_name(plan, target)!r}")
         for target in expected
@@ -51,10 +50,10 @@ def load_report(plan: LoadPlan) -> list[Row]:
 
 
 def check_report(plan: LoadPlan, rows: Sequence[Row]) -> None:
-    """Raise one `WeightsError` with everything that keeps the file from filling the model."""
+    """Raise one `WeightsError` that names everything missing, unexpected or misshapen; return if all fits."""
     faults = []
     missing = [_source_name(plan, row.targets[0]) for row in rows if row.action == "missing"]
-    missing = list(dict.fromkeys(missing))  # three targets of a split tensor are one name
+    missing = list(dict.fromkeys(missing))  # the three targets of a split tensor have one name in the file
     unexpected = [row.source or "" for row in rows if row.action == "unexpected"]
     wrong = [f"{row.source}: {row.detail}" for row in rows if row.action == "wrong shape"]
     if missing:
@@ -70,8 +69,8 @@ def check_report(plan: LoadPlan, rows: Sequence[Row]) -> None:
         )
 
 
-def _row(plan: LoadPlan, match: Match, expected: dict[str, Shape]) -> Row:
-    targets, action = match.targets, _ACTIONS[match.rule.how]
+def _row(plan: LoadPlan, match: TensorMatch, expected: dict[str, Shape]) -> Row:
+    targets, action = match.targets, _ACTIONS[match.rule.transform]
     if action == "ignored":
         return Row(match.name, (), "ignored", "a mask buffer, not a weight")
     if targets == ("out_head.weight",) and plan.config.tie_embeddings:
@@ -86,27 +85,27 @@ def _row(plan: LoadPlan, match: Match, expected: dict[str, Shape]) -> Row:
     if wanted is None:
         return Row(match.name, (), "unexpected", f"the model has no {targets[0]}")
     if match.target_shape() != wanted:
-        return Row(match.name, targets, "wrong shape", _shape_fault(match, wanted))
+        return Row(match.name, targets, "wrong shape", _shape_message(match, wanted))
     detail = "head, unless it equals the embedding" if targets == ("out_head.weight",) else ""
     return Row(match.name, targets, action, detail if plan.head == "if different" else "")
 
 
-def _shape_fault(match: Match, wanted: Shape) -> str:
-    """Both shapes as they stand in the file, and the likely cause."""
-    in_file = wanted[::-1] if match.rule.how in ("transpose", "split") else wanted
-    if match.rule.how == "split":
+def _shape_message(match: TensorMatch, wanted: Shape) -> str:
+    """Return both shapes, as the file would have them, and the likely cause."""
+    in_file = wanted[::-1] if match.rule.transform in ("transpose", "split") else wanted
+    if match.rule.transform == "split":
         in_file = (*in_file[:-1], in_file[-1] * 3)
     cause = ""
     if match.tensor.shape == in_file[::-1]:
-        cause = ", the other way round: was it transposed when it was saved?"
+        cause = ", the other way around: was it transposed when it was saved?"
     return f"shape {list(match.tensor.shape)}, expected {list(in_file)}{cause}"
 
 
 def _source_name(plan: LoadPlan, target: str) -> str:
-    """The name that a parameter has in this file's layout."""
+    """Return the name of one of our parameters in this file's layout."""
     numbers = [int(number) for number in re.findall(r"(?<=\.)\d+(?=\.)", target)]
     block, expert, *_ = (*numbers, None, None)
-    for rule in plan.recognised.layout.rules:
+    for rule in plan.detected.layout.rules:
         if any(fill(template, block, expert) == target for template in rule.targets):
             return fill(rule.source, block, expert)
     raise AssertionError(f"no rule fills {target}")

@@ -1,4 +1,4 @@
-"""Writes a model as a folder that both we and, for GPT-2's shape, `transformers` load: weights and config."""
+"""Saving a model as a folder of weights and config that gptcli loads, and `transformers` too for a GPT-2."""
 
 import json
 from itertools import product
@@ -17,9 +17,9 @@ from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule, fill
 
 
 def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32) -> Layout:
-    """Write `model.safetensors` and `config.json` into `folder`, each whole or not at all; the layout used.
+    """Write `model.safetensors` and `config.json` into `folder`, each whole or not at all; return the layout.
 
-    Hugging Face's layout where the model is a GPT-2, else the tutorial's. A tied head is written once.
+    A GPT-2 gets Hugging Face's layout, any other model the tutorial's. A tied head is written once.
     """
     config = model.config
     theirs = to_huggingface(config)
@@ -27,17 +27,17 @@ def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32
     state = model.state_dict()
     parameters = {name: state[name].detach().to("cpu", dtype) for name in parameter_shapes(config)}
     text = json.dumps(config.model_dump() if theirs is None else theirs, indent=2) + "\n"
-    about, temporary = folder / ".config.json.part", folder / f".{SINGLE}.part"
-    about.write_text(text, encoding="utf-8")
-    save_file(lay_out(parameters, layout, config), temporary, metadata={"format": "pt"})
-    temporary.chmod(about.stat().st_mode & 0o777)  # safetensors makes files that only their owner reads
-    temporary.replace(folder / SINGLE)
-    about.replace(folder / "config.json")
+    new_config, new_weights = folder / ".config.json.part", folder / f".{SINGLE}.part"
+    new_config.write_text(text, encoding="utf-8")
+    save_file(lay_out(parameters, layout, config), new_weights, metadata={"format": "pt"})
+    new_weights.chmod(new_config.stat().st_mode & 0o777)  # safetensors lets only the owner read its files
+    new_weights.replace(folder / SINGLE)
+    new_config.replace(folder / "config.json")
     return layout
 
 
 def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) -> dict[str, Tensor]:
-    """Our parameters under the names and in the forms of a layout: its table, read backwards."""
+    """Return our parameters by a layout's names and in its orientation: its rules, applied in reverse."""
     laid: dict[str, Tensor] = {}
     written: set[str] = set()
     n_experts = max(config.n_experts, config.n_shared_experts)
@@ -46,7 +46,7 @@ def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) 
         experts = range(n_experts) if "{e}" in rule.source else range(1)
         for i, e in product(blocks, experts):
             targets = [fill(target, i, e) for target in rule.targets]
-            # A parameter has several names in some layouts: the first one is written.
+            # Some layouts know a parameter by several names. The first one is written.
             if targets and all(target in parameters and target not in written for target in targets):
                 laid[fill(rule.source, i, e)] = _join(rule, [parameters[target] for target in targets])
                 written.update(targets)
@@ -54,5 +54,5 @@ def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) 
 
 
 def _join(rule: Rule, tensors: list[Tensor]) -> Tensor:
-    turned = [t.t() if t.ndim == 2 and rule.how in ("transpose", "split") else t for t in tensors]
-    return (torch.cat(turned, dim=-1) if len(turned) > 1 else turned[0]).contiguous()
+    oriented = [t.t() if t.ndim == 2 and rule.transform in ("transpose", "split") else t for t in tensors]
+    return (torch.cat(oriented, dim=-1) if len(oriented) > 1 else oriented[0]).contiguous()

@@ -6,15 +6,15 @@ from pathlib import Path
 
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.presets import (
-    Layer,
+    ConfigSource,
     Origin,
     ResolvedConfig,
-    chosen_layers,
-    preset_layer,
     preset_name,
+    preset_source,
     resolve,
     resolve_options,
     shipped_weights,
+    sources_from_options,
 )
 from gptcli.errors import UsageError
 from gptcli.weights.hub import fetch, is_hub_name, official_weights
@@ -68,24 +68,24 @@ def select_source(
     preset. `overrides` are `KEY=VALUE`. Raises the errors of `gptcli.errors`.
     """
     named = named_weights(weights, pretrained=pretrained, preset=preset)
-    layers = chosen_layers(preset, config, overrides)
+    sources = sources_from_options(preset, config, overrides)
     if named is not None:
         path, notes = local_weights(named, show_progress=show_progress)
-        return _from_checkpoint(path, layers, str(named), notes)
+        return _from_checkpoint(path, sources, str(named), notes)
     if not use_shipped:
         return ModelSource(resolve_options(preset, config, overrides))
     notes = []
     if preset is None and config is None:
-        layers.insert(0, preset_layer(DEFAULT_MODEL))
+        sources.insert(0, preset_source(DEFAULT_MODEL))
         notes = [
             f"this is {DEFAULT_MODEL}, the small model that ships with gptcli;"
             " --weights takes a GPT-2 of yours"
         ]
-    preset = next((layer.name for layer in layers if layer.origin == "preset"), None)
+    preset = next((layer.name for layer in sources if layer.origin == "preset"), None)
     shipped = shipped_weights(preset) if preset else None
     if shipped is None:
-        return ModelSource(resolve(layers), notes=tuple(notes))
-    return _from_checkpoint(shipped, layers, None, notes)
+        return ModelSource(resolve(sources), notes=tuple(notes))
+    return _from_checkpoint(shipped, sources, None, notes)
 
 
 def named_weights(weights: str | Path | None, *, pretrained: bool, preset: str | None) -> Path | None:
@@ -107,6 +107,8 @@ def local_weights(weights: Path, *, show_progress: bool = False) -> tuple[Path, 
     return folder, [f"{weights}: revision {folder.name[:12]}, in {folder}"]
 
 
-def _from_checkpoint(path: Path, layers: list[Layer], weights: str | None, notes: list[str]) -> ModelSource:
-    plan = plan_load(path, layers)
+def _from_checkpoint(
+    path: Path, sources: list[ConfigSource], weights: str | None, notes: list[str]
+) -> ModelSource:
+    plan = plan_load(path, sources)
     return ModelSource(plan.resolved, plan, weights, tuple(notes))

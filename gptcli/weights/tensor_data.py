@@ -1,4 +1,4 @@
-"""The numbers in a weights file, read in pieces: statistics of any size in little memory, without torch."""
+"""The numbers in a weights file, read in pieces: statistics of any tensor in little memory, without torch."""
 
 import math
 from collections.abc import Iterator
@@ -7,36 +7,20 @@ from typing import Any
 
 import numpy as np
 
+from gptcli.config.dtypes import SAFETENSORS_DTYPES
 from gptcli.errors import WeightsError
-from gptcli.weights.detect import Match
+from gptcli.weights.detect import TensorMatch
 from gptcli.weights.header import TensorInfo
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
-# Elements at a time: 16 MB as float32, 32 as float64.
+# Elements read at a time: 16 MB as float32, 32 as float64.
 PIECE = 1 << 22
-
-_NUMPY = {
-    "F64": "<f8",
-    "F32": "<f4",
-    "F16": "<f2",
-    "BF16": "<u2",
-    "I64": "<i8",
-    "I32": "<i4",
-    "I16": "<i2",
-} | {
-    "U64": "<u8",
-    "U32": "<u4",
-    "U16": "<u2",
-    "I8": "i1",
-    "U8": "u1",
-    "BOOL": "u1",
-}
 
 
 @dataclass(frozen=True)
 class TensorStats:
-    """One tensor's numbers; minimum to std are of its finite ones, NaN where there are none."""
+    """Statistics of one tensor; minimum to std are those of its finite numbers, NaN where there are none."""
 
     minimum: float
     maximum: float
@@ -48,11 +32,12 @@ class TensorStats:
 
     @property
     def is_finite(self) -> bool:
+        """True if the tensor holds neither NaN nor infinity."""
         return not self.n_nan and not self.n_infinite
 
 
 def tensor_stats(tensor: TensorInfo) -> TensorStats:
-    """Read a tensor once, piece by piece. Mean and variance are merged in float64.
+    """Return a tensor's statistics, read in one pass of pieces. Mean and variance are merged in float64.
 
     Source of the merge: Chan, Golub & LeVeque 1979, "Updating Formulae", equation 1.5.
     """
@@ -83,13 +68,14 @@ def tensor_stats(tensor: TensorInfo) -> TensorStats:
 
 
 def read_pieces(tensor: TensorInfo) -> Iterator[Array]:
-    """The tensor's numbers in order, as flat float arrays of at most `PIECE` elements.
+    """Yield the tensor's numbers in order, as flat float arrays of at most `PIECE` elements.
 
-    Raises `WeightsError` for a type without a NumPy equal (the 8-bit floats), or a file that ends early.
+    Raises `WeightsError` for a dtype that NumPy does not have (the 8-bit floats), or a file that ends early.
     """
-    if tensor.dtype not in _NUMPY:
+    numpy_name = SAFETENSORS_DTYPES[tensor.dtype].numpy
+    if numpy_name is None:
         raise WeightsError(f"{tensor.file}: dtype {tensor.dtype} cannot be read number by number")
-    dtype = np.dtype(_NUMPY[tensor.dtype])
+    dtype = np.dtype(numpy_name)
     left = tensor.n_bytes // dtype.itemsize
     with tensor.file.open("rb") as file:
         file.seek(tensor.data_start + tensor.begin)
@@ -101,25 +87,25 @@ def read_pieces(tensor: TensorInfo) -> Iterator[Array]:
             yield _as_float(raw, tensor.dtype)
 
 
-def read_whole(tensor: TensorInfo) -> Array:
-    """All numbers of a tensor in its shape."""
+def read_tensor(tensor: TensorInfo) -> Array:
+    """Return all numbers of a tensor in its shape."""
     pieces = list(read_pieces(tensor))
     return (np.concatenate(pieces) if pieces else np.empty(0, np.float32)).reshape(tensor.shape)
 
 
-def parts_of(match: Match) -> dict[str, Array]:
-    """A tensor as the parameters that it fills, by our names and in our shapes."""
-    whole = read_whole(match.tensor)
-    match match.rule.how:
+def read_parameters(match: TensorMatch) -> dict[str, Array]:
+    """Read a tensor as the parameters that it fills, by our names and in our shapes."""
+    whole = read_tensor(match.tensor)
+    match match.rule.transform:
         case "split":
             parts = np.split(whole, 3, axis=-1)
         case "ignore":
             parts = []
         case _:
             parts = [whole]
-    turned = match.rule.how in ("split", "transpose")
+    is_transposed = match.rule.transform in ("split", "transpose")
     return {
-        target: part.T if turned and part.ndim == 2 else part
+        target: part.T if is_transposed and part.ndim == 2 else part
         for target, part in zip(match.targets, parts, strict=True)
     }
 

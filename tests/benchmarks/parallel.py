@@ -26,11 +26,11 @@ def worker(path: Path) -> None:
     from gptcli.parallel.join import join
     from gptcli.parallel.load import ready_part  # noqa: F401 - so that it does not count
     from gptcli.runtime import load
-    from gptcli.system.torchrun import torchrun
+    from gptcli.system.torchrun import read_torchrun
     from gptcli.weights.plan import plan_load
     from tests.decoding import decode_tokens
 
-    told = torchrun()
+    told = read_torchrun()
     group = join(told, "cpu") if told else None
     before = peak_bytes()
     plan = plan_load(path, [])

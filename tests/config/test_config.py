@@ -1,4 +1,4 @@
-"""Configs: what is accepted, what is refused and how, and where each value is said to come from."""
+"""Configs: valid and invalid ones, the messages, and the source of each value."""
 
 import json
 
@@ -109,13 +109,13 @@ class TestFiles:
         ("name", "text", "message"),
         [
             ("a.json", "", "not JSON: Expecting value (line 1, column 1)"),
-            ("a.json", '{"emb_dim": 1, "emb_dim": 2}', "key 'emb_dim' stands there twice"),
+            ("a.json", '{"emb_dim": 1, "emb_dim": 2}', "key 'emb_dim' appears twice"),
             ("a.json", '{"norm_eps": NaN}', "NaN is not a JSON number"),
             ("a.json", "[1, 2]", "expected a mapping such as 'emb_dim: 768', got a list"),
             ("a.json", "[" * 100_000, "nested too deeply"),
             ("a.json", '{"emb_dim": ' + "9" * 10_000 + "}", "a whole number of"),
             ("a.yaml", "", "expected a mapping such as 'emb_dim: 768', got nothing"),
-            ("a.yaml", "emb_dim: 1\nemb_dim: 2", "key 'emb_dim' stands there twice"),
+            ("a.yaml", "emb_dim: 1\nemb_dim: 2", "key 'emb_dim' appears twice"),
             ("a.yaml", "a: [1,\nb: 2", "not YAML"),
             ("a.yaml", "a: &x [1]\nb: *x", "aliases are not allowed in a config (line 2, column 4)"),
             (

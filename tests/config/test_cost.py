@@ -1,4 +1,4 @@
-"""Counts: the published numbers, and equality with the model that torch builds."""
+"""Parameter counts: the published numbers, and equality with the model that torch builds."""
 
 import pytest
 from hypothesis import given, settings

@@ -10,11 +10,13 @@ from transformers import LlamaConfig, MixtralConfig
 from transformers.models.llama.modeling_llama import LlamaMLP
 from transformers.models.mixtral.modeling_mixtral import MixtralSparseMoeBlock
 
-from gptcli.config.choices import GATES, Activation
+from gptcli.config.activations import ACTIVATIONS
+from gptcli.config.choices import GATES
 from gptcli.config.model_config import build_config
-from gptcli.config.presets import chosen_layers, preset_names, resolve_options
+from gptcli.config.presets import preset_names, resolve_options, sources_from_options
 from gptcli.errors import ConfigError, WeightsError
-from gptcli.model.activations import ACTIVATIONS, Swish
+from gptcli.model import activations
+from gptcli.model.activations import Swish, activation_class
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.model.moe import MixtureOfExperts, build_feed_forward, load_balancing_loss, router_scores
@@ -67,12 +69,18 @@ def assert_same_parameters(model: GPTModel, other: GPTModel) -> None:
 
 class TestActivations:
     def test_the_config_names_what_the_model_has(self):
-        assert set(Activation.__args__) == set(ACTIVATIONS)
+        named = {activation.class_name for activation in ACTIVATIONS.values()}
+        modules = {
+            name
+            for name, value in vars(activations).items()
+            if isinstance(value, type) and value.__module__ == activations.__name__
+        }
+        assert named == modules
 
     @pytest.mark.parametrize("name", ACTIVATIONS)
     def test_extremes_and_zeros(self, name):
         x = torch.tensor([-100.0, -0.0, 0.0, 100.0, math.nan], dtype=torch.float64)
-        y = ACTIVATIONS[name]()(x)
+        y = activation_class(name)()(x)
         expected = [naive.ACTIVATIONS[name](value) for value in x[:4].tolist()]
         torch.testing.assert_close(y[:4], torch.tensor(expected, dtype=torch.float64), atol=1e-12, rtol=1e-12)
         assert y[4].isnan()
@@ -81,7 +89,7 @@ class TestActivations:
     @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-6), (torch.bfloat16, 4e-2)])
     def test_random_values_in_other_types(self, name, dtype, atol):
         x = (3 * torch.randn(500, generator=torch.Generator().manual_seed(0))).to(dtype)
-        y = ACTIVATIONS[name]()(x)
+        y = activation_class(name)()(x)
         assert y.dtype == dtype
         expected = torch.tensor([naive.ACTIVATIONS[name](value) for value in x.tolist()])
         torch.testing.assert_close(y.float(), expected, atol=atol, rtol=1e-2 if atol > 1e-3 else 1e-5)
@@ -89,13 +97,13 @@ class TestActivations:
     @pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - {"relu"}))
     def test_derivatives(self, name):
         x = torch.linspace(-5, 5, 41, dtype=torch.float64, requires_grad=True)
-        assert torch.autograd.gradcheck(ACTIVATIONS[name](), x)
+        assert torch.autograd.gradcheck(activation_class(name)(), x)
 
     def test_pytorchs_own_where_it_has_one(self):
         x = torch.linspace(-9, 9, 1001)
         for name, function in {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh}.items():
-            assert torch.equal(ACTIVATIONS[name]()(x), function(x))
-        assert torch.equal(ACTIVATIONS["gelu_tanh"]()(x), F.gelu(x, approximate="tanh"))
+            assert torch.equal(activation_class(name)()(x), function(x))
+        assert torch.equal(activation_class("gelu_tanh")()(x), F.gelu(x, approximate="tanh"))
 
     def test_swish_goes_from_half_x_to_relu(self):
         x = torch.linspace(-3, 3, 61)
@@ -315,7 +323,7 @@ class TestWeights:
         plan = plan_load(folder, [])
         assert plan.config.feed_forward == "swiglu"
         assert any("gated, by SiLU" in note for note in plan.notes)
-        geglu = plan_load(folder, chosen_layers(None, None, ["feed_forward=geglu"]))
+        geglu = plan_load(folder, sources_from_options(None, None, ["feed_forward=geglu"]))
         assert (geglu.config.feed_forward, geglu.config.activation) == ("geglu", "gelu")
 
     def test_without_a_config_a_mixture_asks_how_many_experts_a_token_takes(self, tmp_path):
@@ -324,7 +332,7 @@ class TestWeights:
         (folder / "config.json").unlink()
         with pytest.raises(WeightsError, match="n_experts_per_token=K"):
             plan_load(folder, [])
-        plan = plan_load(folder, chosen_layers(None, None, ["n_experts_per_token=2"]))
+        plan = plan_load(folder, sources_from_options(None, None, ["n_experts_per_token=2"]))
         assert plan.config.n_experts == 8
         loaded = load_weights(plan, device=torch.device("cpu"), dtype=torch.float32)
         assert_same_parameters(loaded.model, model)
@@ -333,7 +341,7 @@ class TestWeights:
     def test_another_family_than_the_files_is_refused(self, asked, tmp_path):
         folder = save_tutorial(lively_model(tiny_config(feed_forward="swiglu")), tmp_path)
         with pytest.raises(WeightsError, match=f"holds gated feed-forwards, .* feed_forward {asked}"):
-            plan_load(folder, chosen_layers(None, None, [f"feed_forward={asked}"]))
+            plan_load(folder, sources_from_options(None, None, [f"feed_forward={asked}"]))
 
     def test_a_missing_expert_is_listed(self, tmp_path):
         from safetensors.torch import load_file, save_file

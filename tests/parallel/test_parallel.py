@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from gptcli.config.parallel_cost import sums_per_layer
-from gptcli.config.partition import Ranks, check_size, held_parameters, part_of
+from gptcli.config.parallel_cost import all_reduces_per_layer
+from gptcli.config.partition import Rank, check_world_size, parameters_per_rank, shard_of
 from gptcli.config.shapes import parameter_shapes
+from gptcli.errors import UsageError
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config, tiny_values, write_yaml
 
 ROOT = Path(__file__).parents[2]
@@ -77,9 +78,9 @@ class TestParts:
     @pytest.mark.parametrize("size", [1, 2, 3, 5])
     def test_together_are_every_parameter_once_but_for_those_that_all_hold(self, changes, size):
         config = tiny_config(**(SIZES | changes))
-        everyones = [Ranks(rank, size) for rank in range(size)]
+        everyones = [Rank(rank, size) for rank in range(size)]
         for name, shape in parameter_shapes(config).items():
-            parts = [part for ranks in everyones if (part := part_of(name, config, ranks))]
+            parts = [part for ranks in everyones if (part := shard_of(name, config, ranks))]
             axes = {part.axis for part in parts}
             assert len(axes) == 1
             if axes == {None}:  # whole: by everybody, or an expert by its owner
@@ -87,18 +88,26 @@ class TestParts:
             else:
                 spans = [position for part in parts for position in part.span]
                 assert spans == list(range(shape[axes.pop()]))
-        total = sum(held_parameters(config, ranks) for ranks in everyones)
-        assert total >= held_parameters(config, Ranks(0, 1))
+        total = sum(parameters_per_rank(config, ranks) for ranks in everyones)
+        assert total >= parameters_per_rank(config, Rank(0, 1))
 
     def test_of_gpt2_xl_are_whole_heads_and_all_but_even(self):
         from gptcli.config.presets import resolve_options
 
         config = resolve_options("gpt2-xl", None, []).config
-        first, second = (part_of("trf_blocks.0.att.W_key.weight", config, Ranks(r, 2)) for r in (0, 1))
+        first, second = (shard_of("trf_blocks.0.att.W_key.weight", config, Rank(r, 2)) for r in (0, 1))
         assert (len(first.span), len(second.span)) == (12 * 64, 13 * 64)
-        first, second = (held_parameters(config, Ranks(r, 2)) for r in (0, 1))
+        first, second = (parameters_per_rank(config, Rank(r, 2)) for r in (0, 1))
         assert first < second < 1.04 * first
-        check_size(config, 25)
+        check_world_size(config, 25)
+
+    def test_more_ranks_than_can_share_are_refused(self):
+        for n_heads, message in (
+            (1, "2 processes cannot share 1 head: take 1 process"),
+            (2, "3 processes cannot share 2 heads: take 1 to 2"),
+        ):
+            with pytest.raises(UsageError, match=message):
+                check_world_size(tiny_config(n_heads=n_heads), n_heads + 1)
 
 
 @pytest.mark.parametrize("n", [2, 3])
@@ -114,8 +123,8 @@ def test_text_and_logits_are_those_of_one_process(n, checkpoints):
         assert facts["logprobs"] < 1e-4
         ways = ("cached", "not cached", "batched", "speculative", "sampled")
         assert {way: facts[way] for way in ways} == dict.fromkeys(ways, True)
-        assert facts["held"] == held_parameters(config, Ranks(0, n)) < 0.75 * facts["of"]
-        assert facts["sums"] == config.n_layers * sums_per_layer(config) + 1
+        assert facts["held"] == parameters_per_rank(config, Rank(0, n)) < 0.75 * facts["of"]
+        assert facts["sums"] == config.n_layers * all_reduces_per_layer(config) + 1
         assert len(set(facts["broken"])) == 1
         assert "not finite after 6 tokens" in facts["broken"][0]
 

@@ -18,7 +18,7 @@ from gptcli.errors import NumericsError
 from gptcli.model.gpt import GPTModel
 from gptcli.parallel.join import join
 from gptcli.runtime import LoadedModel, load
-from gptcli.system.torchrun import torchrun
+from gptcli.system.torchrun import read_torchrun
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from gptcli.weights.source import select_source
@@ -84,7 +84,7 @@ def sums_of_a_step(ready: LoadedModel) -> int:
 def everyones_error(ready: LoadedModel) -> list[str | None]:
     """What every process says when one of them has a number that is none in its part of the head."""
     assert ready.group is not None
-    if ready.group.ranks.rank == ready.group.ranks.size - 1:
+    if ready.group.ranks.rank == ready.group.ranks.world_size - 1:
         ready.model.out_head.mine.weight[-1, 0] = torch.nan
     error = None
     try:
@@ -95,7 +95,7 @@ def everyones_error(ready: LoadedModel) -> list[str | None]:
 
 
 def main() -> None:
-    told = torchrun()
+    told = read_torchrun()
     assert told is not None
     group = join(told, "cpu")
     for path in map(Path, sys.argv[1:]):

@@ -1,6 +1,7 @@
 """`plot-activation`: the tutorial's figure, and what else can be asked for."""
 
 import json
+import logging
 import re
 
 import matplotlib.figure
@@ -8,7 +9,10 @@ import numpy as np
 import pytest
 
 from gptcli.cli.plot_activation import NAMES
-from gptcli.plots.activations import LABELS, difference, sample
+from gptcli.config.activations import ACTIVATIONS
+from gptcli.config.choices import GATES
+from gptcli.plots.activations import GATE_LABELS, difference, sample
+from gptcli.plots.figure import new_figure, to_bytes
 
 
 def test_the_tutorials_figure(cli, tmp_path, monkeypatch):
@@ -77,7 +81,8 @@ def test_wrong_usage(cli, arguments, message):
 
 
 def test_every_name_can_be_drawn():
-    assert set(LABELS) == set(NAMES)
+    assert set(GATE_LABELS) == set(GATES)
+    assert set(NAMES) == {*ACTIVATIONS, *GATES}
     for curve in sample(NAMES, -3, 3, 11):
         assert len(curve.y) == 11
 
@@ -127,3 +132,14 @@ def test_aliases_and_the_same_bytes_twice(cli, tmp_path):
         assert cli("plot-activation", "quick_gelu", "gelu_new", "-o", tmp_path / name).status == 0
     for ending in ("svg", "pdf"):
         assert (tmp_path / f"a.{ending}").read_bytes() == (tmp_path / f"b.{ending}").read_bytes()
+
+
+def test_drawing_leaves_matplotlibs_logger_as_it_was():
+    logger = logging.getLogger("matplotlib")
+    before = logger.level
+    logger.setLevel(logging.INFO)
+    try:
+        to_bytes(new_figure((1, 1)), "svg")
+        assert logger.level == logging.INFO
+    finally:
+        logger.setLevel(before)

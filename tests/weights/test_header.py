@@ -1,4 +1,4 @@
-"""Safetensors headers: what is whole is read, what is not is told as corrupt, with sizes."""
+"""Safetensors headers: a valid one is read, a broken one is refused as corrupt, with the sizes."""
 
 import json
 import struct
@@ -64,7 +64,7 @@ def test_names_types_shapes_and_places_are_those_that_safetensors_wrote(tmp_path
         (build(b"\xff\xff"), "its header is not the JSON"),
         (build(b"[" * 100_000), "its header is not the JSON"),
         (build([]), "its header is not a JSON object"),
-        (build(b'{"a": {}, "a": {}}'), "a name stands there twice"),
+        (build(b'{"a": {}, "a": {}}'), "key 'a' appears twice"),
         (build({"a": 5}), "the entry of tensor 'a'"),
         (build({"a": {"dtype": "F32", "shape": [1]}}), "the entry of tensor 'a'"),
         (build({"a": entry(0, 4, shape="x")}, b"1234"), "the entry of tensor 'a'"),
@@ -88,6 +88,22 @@ def test_what_is_broken_is_refused_with_the_reason(written, content, message):
         read_file_header(written(content))
     assert message in str(error.value)
     assert "\n" not in str(error.value)
+
+
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a2146\nsize 548105171\n"
+
+
+def test_a_git_lfs_pointer_is_named_with_what_to_run(written):
+    path = written(LFS_POINTER)
+    with pytest.raises(WeightsError) as error:
+        read_file_header(path)
+    assert str(error.value).startswith(f"{path}: a Git LFS pointer")
+    assert "git lfs pull" in str(error.value)
+    assert "corrupt" not in str(error.value)
+    assert "\n" not in str(error.value)
+    for other in (LFS_POINTER[:8], LFS_POINTER[:30], b"version https://example.org/spec/v1\n"):
+        with pytest.raises(WeightsError, match="corrupt or incomplete"):
+            read_file_header(written(other))
 
 
 def test_an_absurd_header_is_refused_by_its_length_alone(tmp_path):

@@ -1,14 +1,22 @@
-"""Weights by name from a hub, against one on loopback: what is fetched and kept, and every way it fails."""
+"""Weights from a hub on loopback: what is downloaded and cached, and every way in which that fails."""
 
 import json
+import logging
+import sys
 import time
 from pathlib import Path
 
+import huggingface_hub
+import huggingface_hub.utils.logging as hub_logging
+import huggingface_hub.utils.tqdm
 import pytest
 
+from gptcli.errors import WeightsError
+from gptcli.weights.hub import fetch
 from tests.models import lively_model, save_huggingface, tiny_config
 from tests.weights.hub_server import COMMIT, Hub, files_of, running
 
+hub_tqdm = sys.modules["huggingface_hub.utils.tqdm"]
 REPOSITORY = "someone/tiny-gpt2"
 NAME = f"hf:{REPOSITORY}"
 ASK = ("generate", "Hi", "-n", "4", "--json")
@@ -158,7 +166,7 @@ def test_official_weights_are_those_of_openai(ask, hub):
         (("-w", "hf:gpt2"), "expected hf:owner/name"),
         (("-w", "hf:a/b/c"), "expected hf:owner/name"),
         (("-w", "hf:a/b@"), "expected hf:owner/name"),
-        (("-w", "hf:a/[b]"), "no name of a repository"),
+        (("-w", "hf:a/[b]"), "not a repository name"),
         (("--pretrained",), "of which preset?"),
         (("--pretrained", "-p", "stories"), "stories has no official weights; gpt2-small,"),
         (("--pretrained", "-p", "gpt2-small", "-w", "x"), "two answers"),
@@ -170,3 +178,35 @@ def test_names_that_can_be_none_are_wrong_usage(cli, arguments, message):
     assert result.status == 2
     assert message in result.err
     assert len(result.err.splitlines()) == 1
+
+
+@pytest.mark.parametrize("had_bars", [True, False])
+@pytest.mark.parametrize("wants_bars", [True, False])
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_librarys_output_is_left_as_it_was(monkeypatch, tmp_path, had_bars, wants_bars, fails):
+    """The log level and the progress bars of huggingface_hub are the whole process's, not ours to change."""
+    (tmp_path / "model.safetensors").write_bytes(b"")
+    during = []
+
+    def download(*_, **__):
+        during.append((hub_logging.get_verbosity(), not hub_tqdm.are_progress_bars_disabled()))
+        if fails:
+            raise RuntimeError("no luck")
+        return tmp_path
+
+    monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
+    monkeypatch.setattr("gptcli.weights.hub._hub_answers", lambda: True)
+    monkeypatch.setattr(hub_tqdm, "progress_bar_states", {"_global": had_bars})
+    before = hub_logging.get_verbosity()
+    hub_logging.set_verbosity_info()
+    try:
+        if fails:
+            with pytest.raises(WeightsError, match="no luck"):
+                fetch(NAME, show_progress=wants_bars)
+        else:
+            assert fetch(NAME, show_progress=wants_bars) == tmp_path
+        assert during == [(logging.ERROR, wants_bars)]
+        assert hub_logging.get_verbosity() == logging.INFO
+        assert hub_tqdm.are_progress_bars_disabled() != had_bars
+    finally:
+        hub_logging.set_verbosity(before)

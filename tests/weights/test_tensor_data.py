@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from gptcli.config.presets import resolve_options
-from gptcli.weights import numbers
+from gptcli.weights import tensor_data
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.tensor_data import tensor_stats
 from tests.models import lively_model, save_huggingface, save_tutorial, sparse_safetensors, tiny_config
@@ -30,7 +30,7 @@ class TestStats:
     )
     @pytest.mark.parametrize("piece", [7, 1 << 22])
     def test_equal_numpys_however_they_are_read(self, tmp_path, monkeypatch, dtype, piece):
-        monkeypatch.setattr(numbers, "PIECE", piece)
+        monkeypatch.setattr(tensor_data, "PIECE", piece)
         tensor = (100 + 30 * torch.randn(10, 11)).to(dtype)
         tensor[0, :5] = 0
         found, array = stats_of(tensor, tmp_path), tensor.double().numpy()

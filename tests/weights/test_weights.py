@@ -1,4 +1,4 @@
-"""Weights: both layouts fill the model equally, and what does not fit is told in one message."""
+"""Weights: both layouts load into the same model, and one message names everything that does not fit."""
 
 import json
 import subprocess
@@ -9,10 +9,10 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from gptcli.config.presets import chosen_layers, resolve_options
+from gptcli.config.presets import resolve_options, sources_from_options
 from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
-from gptcli.weights.load import Loaded, load_weights
+from gptcli.weights.load import LoadedWeights, load_weights
 from gptcli.weights.plan import plan_load
 from gptcli.weights.report import load_report
 from tests.models import (
@@ -30,8 +30,8 @@ IDS = torch.tensor([[3, 1, 4, 1, 5, 9, 2, 6]])
 
 def load(
     path: Path, *assignments: str, preset: str | None = None, dtype: torch.dtype = torch.float32
-) -> Loaded:
-    plan = plan_load(path, chosen_layers(preset, None, assignments))
+) -> LoadedWeights:
+    plan = plan_load(path, sources_from_options(preset, None, assignments))
     return load_weights(plan, device=torch.device("cpu"), dtype=dtype)
 
 
@@ -106,6 +106,10 @@ class TestLayouts:
         assert "taking 2 heads of width 64" in plan.notes[0]
         assert_same(model, load(folder).model, atol=1e-5)
 
+    def test_one_head_is_told_in_the_singular(self, tmp_path):
+        folder = save_huggingface(lively_model(tiny_config(emb_dim=64, n_heads=1)), tmp_path, config=False)
+        assert "taking 1 head of width 64" in plan_load(folder, []).notes[0]
+
     def test_without_a_config_and_no_whole_number_of_heads_it_asks(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path, config=False)
         assert "--set n_heads=N" in fails(folder)
@@ -124,8 +128,8 @@ class TestLayouts:
         assert_same(model, load(tmp_path).model, atol=1e-6)
         assert_same(model, load(path).model, atol=1e-6)
         for change, message in (
-            ({names[0]: "b.safetensors"}, "which the index does not say"),
-            ({"more": "a.safetensors"}, "its shards lack 1 tensors, the first is 'more'"),
+            ({names[0]: "b.safetensors"}, "and the index does not say so"),
+            ({"more": "a.safetensors"}, "its shards lack 1 tensor, the first is 'more'"),
             ({"more": "c.safetensors"}, "shard c.safetensors is missing"),
             ({"more": "../a.safetensors"}, "not a plain file name"),
             ({"more": 3}, "not the index"),
@@ -195,7 +199,7 @@ class TestHead:
         rows = [row for row in load_report(plan_load(folder, [])) if row.action == "tied"]
         assert [(row.source, row.targets) for row in rows] == [("tok_emb.weight", ("out_head.weight",))]
         (folder / "config.json").unlink()
-        plan = plan_load(folder, chosen_layers(None, None, ["n_heads=4"]))
+        plan = plan_load(folder, sources_from_options(None, None, ["n_heads=4"]))
         assert "the token embedding serves as head" in plan.notes[0]
 
     def test_a_file_that_saved_the_one_matrix_as_head(self, tmp_path):
@@ -205,7 +209,7 @@ class TestHead:
         assert_same(model, load(folder).model, atol=1e-6)
         (folder / "config.json").unlink()
         assert_same(model, load(folder, "n_heads=4").model, atol=1e-6)
-        plan = plan_load(folder, chosen_layers(None, None, ["n_heads=4"]))
+        plan = plan_load(folder, sources_from_options(None, None, ["n_heads=4"]))
         assert "its head serves as embedding" in plan.notes[0]
 
     def test_config_ties_and_the_files_different_head_is_unused_and_reported(self, tmp_path):
@@ -289,7 +293,7 @@ class TestRefusals:
 
     def test_config_json_at_odds_with_the_tensors(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path, n_layer=3)
-        assert "says n_layers 3, and the tensors beside it have n_layers 2" in fails(folder)
+        assert "says n_layers 3, and the tensors next to it have n_layers 2" in fails(folder)
         for change, message in (
             ({"scale_attn_weights": False}, "scale_attn_weights"),
             ({"n_head": 5}, "n_heads must divide emb_dim"),
@@ -324,6 +328,27 @@ class TestRefusals:
         (tmp_path / "named.safetensors").rmdir()
         assert "there is other.safetensors: name the file itself" in fails(tmp_path)
 
+    def test_git_lfs_pointers_are_named_wherever_they_are(self, tmp_path):
+        pointer = b"version https://git-lfs.github.com/spec/v1\noid sha256:4d7a\nsize 548105171\n"
+        index = tmp_path / "model.safetensors.index.json"
+
+        def assert_named(path: Path, culprit: Path) -> None:
+            message = fails(path)
+            assert message.startswith(f"{culprit}: a Git LFS pointer")
+            assert "git lfs pull" in message
+            assert "\n" not in message
+
+        shard = tmp_path / "a.safetensors"
+        shard.write_bytes(pointer)
+        assert_named(shard, shard)
+        index.write_text(json.dumps({"weight_map": {"wte.weight": "a.safetensors"}}))
+        assert_named(tmp_path, shard)
+        index.write_bytes(pointer)
+        assert_named(tmp_path, index)
+        single = tmp_path / "model.safetensors"
+        single.write_bytes(pointer)
+        assert_named(tmp_path, single)
+
 
 class TestArithmeticOfTheConfig:
     """What no tensor shows: `config.json` gives it, a flag overrides it, and it reaches the model."""
@@ -349,7 +374,7 @@ class TestArithmeticOfTheConfig:
 
     def test_a_bias_that_config_json_promises_is_never_left_out(self, tmp_path):
         folder = save_tutorial(lively_model(tiny_config(qkv_bias=False)), tmp_path, qkv_bias=True)
-        assert "says qkv_bias True, and the tensors beside it have qkv_bias False" in fails(folder)
+        assert "says qkv_bias True, and the tensors next to it have qkv_bias False" in fails(folder)
 
     def test_a_bias_that_config_json_denies_is_used_and_noted(self, tmp_path):
         model = lively_model(tiny_config(qkv_bias=True))
@@ -361,7 +386,7 @@ class TestArithmeticOfTheConfig:
     def test_biases_come_from_the_file_with_one_note(self, tmp_path):
         small = {"vocab_size": 50257, "context_length": 1024, "emb_dim": 768, "n_heads": 12, "n_layers": 12}
         model = GPTModel(tiny_config(**small, tie_embeddings=True)).requires_grad_(False)
-        plan = plan_load(save_huggingface(model, tmp_path), chosen_layers("gpt-124m", None, []))
+        plan = plan_load(save_huggingface(model, tmp_path), sources_from_options("gpt-124m", None, []))
         assert plan.notes == ("qkv bias and tied head come from the weights file, not from gpt-124m",)
         assert plan.fitting_preset == "gpt2-small"
         assert plan.resolved.origin["qkv_bias"] == "weights"

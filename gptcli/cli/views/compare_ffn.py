@@ -5,6 +5,7 @@ from math import prod
 from typing import Any
 
 from gptcli.cli.render import table
+from gptcli.config.dtypes import DTYPES
 from gptcli.config.model_config import ModelConfig, build_config
 from gptcli.config.shapes import Shape, feed_forward_shapes
 
@@ -19,7 +20,7 @@ KINDS: dict[str, dict[str, Any]] = {
     "SwiGLU": {"feed_forward": "swiglu"},
     "MoE, 8 × SwiGLU, 2 per token": {"feed_forward": "moe", "n_experts": 8, "n_experts_per_token": 2},
 }
-WEIGHT_BYTES = 4  # float32
+WEIGHT_BYTES = DTYPES["float32"].n_bytes
 
 
 def compare_ffn_records(config: ModelConfig) -> list[dict[str, Any]]:

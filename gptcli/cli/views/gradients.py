@@ -28,7 +28,7 @@ class GradientView:
             caption = f"layers {', '.join(map(str, sizes))}; GELU; seed {request.seed}"
             return cls(small_network(sizes, request.seed), caption)
         from gptcli.config.cost import count_parameters
-        from gptcli.system.memory import available_bytes, require
+        from gptcli.system.memory import available_bytes, require_memory
         from gptcli.tokenizer import Tokenizer
 
         model = request.resolve()
@@ -38,7 +38,7 @@ class GradientView:
             raise UsageError(
                 f"--prompt of {len(ids)} tokens: the loss needs from 2 to {model.config.context_length}"
             )
-        require(8 * count_parameters(model.config), available_bytes(), "float32 weights and gradients")
+        require_memory(8 * count_parameters(model.config), available_bytes(), "float32 weights and gradients")
         caption = f"{model.preset or 'config'}; random weights, seed {request.seed}; prompt {prompt!r}"
         return cls(gpt_blocks(model.config, ids, request.seed), caption)
 

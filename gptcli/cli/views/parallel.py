@@ -8,36 +8,39 @@ from gptcli.config.model_config import ModelConfig
 from gptcli.config.parallel_cost import (
     GPUS,
     Gpu,
-    cache_bytes,
+    all_reduces_per_layer,
     fewest_gpus,
-    largest_part,
-    read_parameters,
-    sent_bytes_per_sum,
+    kv_bytes_per_token_per_rank,
+    max_parameters_per_rank,
+    parameters_read_per_token,
+    sent_bytes_per_all_reduce,
     sent_bytes_per_token,
-    sums_per_layer,
     tokens_per_second,
 )
-from gptcli.config.partition import check_size
+from gptcli.config.partition import check_world_size
 
-ACTIVATIONS = {"float32": 4, "bfloat16": 2}  # int8 weights leave what is sent as it is
+# int8 weights leave what is sent as it is.
+SENT_BYTES = {dtype: n for dtype, n in BYTES_PER_ELEMENT.items() if dtype != "int8"}
 
 
 def parallel_record(config: ModelConfig, size: int) -> dict[str, Any]:
     """What `--tensor-parallel` adds to the JSON; raises `UsageError` for more processes than can share."""
-    check_size(config, size)
-    held, sums = largest_part(config, size), sums_per_layer(config)
+    check_world_size(config, size)
+    held, sums = max_parameters_per_rank(config, size), all_reduces_per_layer(config)
     return {
         "processes": size,
         "parameters_per_process": held,
         "bytes_per_process": {dtype: held * n for dtype, n in BYTES_PER_ELEMENT.items()},
-        "parameters_read_per_token": read_parameters(config, size),
-        "kv_bytes_per_token_per_process": {d: cache_bytes(config, size, n) for d, n in ACTIVATIONS.items()},
+        "parameters_read_per_token": parameters_read_per_token(config, size),
+        "kv_bytes_per_token_per_process": {
+            d: kv_bytes_per_token_per_rank(config, size, n) for d, n in SENT_BYTES.items()
+        },
         "sums_per_layer": sums,
         "bytes_sent_per_token_per_layer": {
-            dtype: round(sums * sent_bytes_per_sum(config, size, n)) for dtype, n in ACTIVATIONS.items()
+            dtype: round(sums * sent_bytes_per_all_reduce(config, size, n)) for dtype, n in SENT_BYTES.items()
         },
         "bytes_sent_per_token": {
-            dtype: round(sent_bytes_per_token(config, size, n)) for dtype, n in ACTIVATIONS.items()
+            dtype: round(sent_bytes_per_token(config, size, n)) for dtype, n in SENT_BYTES.items()
         },
         "gpus_bfloat16": [_gpu(config, size, gpu) for gpu in GPUS],
     }

@@ -6,7 +6,7 @@ from pathlib import Path
 
 from gptcli.cli.render import Notes
 from gptcli.cli.views import View
-from gptcli.config.presets import ResolvedConfig, chosen_layers, resolve_options
+from gptcli.config.presets import ResolvedConfig, resolve_options, sources_from_options
 from gptcli.errors import UsageError
 
 
@@ -108,7 +108,9 @@ class Request:
             return StatsView.read(self.weights, check=self.check)
         from gptcli.cli.views.weights import WeightsView
 
-        view = WeightsView.open(self.weights, chosen_layers(self.preset, self.config, self.assignments))
+        view = WeightsView.open(
+            self.weights, sources_from_options(self.preset, self.config, self.assignments)
+        )
         for note in view.notes:
             self.notes.note(note)
         return view

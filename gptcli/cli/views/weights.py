@@ -7,9 +7,9 @@ from typing import Any
 
 from gptcli.cli.render import table, visible
 from gptcli.cli.views.counts import sizes
-from gptcli.config.presets import Layer
+from gptcli.config.presets import ConfigSource
 from gptcli.errors import WeightsError
-from gptcli.weights.detect import recognise
+from gptcli.weights.detect import detect_layout
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
 from gptcli.weights.plan import LoadPlan, plan_checkpoint
@@ -26,11 +26,11 @@ class WeightsView:
     fault: str | None
 
     @classmethod
-    def open(cls, path: Path, layers: Sequence[Layer]) -> "WeightsView":
+    def open(cls, path: Path, layers: Sequence[ConfigSource]) -> "WeightsView":
         """Read the header; only what no header can be read from raises `WeightsError`."""
         checkpoint = open_checkpoint(path)
         try:
-            plan = plan_checkpoint(recognise(checkpoint), layers)
+            plan = plan_checkpoint(detect_layout(checkpoint), layers)
         except WeightsError as error:
             return cls(checkpoint, None, (), str(error))
         report = load_report(plan)
@@ -52,7 +52,7 @@ class WeightsView:
             "files": [str(path) for path in self.checkpoint.files],
             "bytes": self.checkpoint.n_bytes,
             "metadata": dict(self.checkpoint.metadata),
-            "layout": plan.recognised.layout.name if plan else None,
+            "layout": plan.detected.layout.name if plan else None,
             "preset": plan.fitting_preset if plan else None,
             "config": plan.config.model_dump() if plan else None,
             "config_origin": dict(plan.resolved.origin) if plan else None,
@@ -77,7 +77,7 @@ class WeightsView:
         lines = [f"{found.path}: {len(found.tensors)} tensors, {found.n_bytes:,} bytes in {files}"]
         if self.plan:
             lines += [
-                f"layout: {self.plan.recognised.layout.title}",
+                f"layout: {self.plan.detected.layout.title}",
                 f"model: {sizes(self.plan.config)}",
                 f"preset that fits: {self.plan.fitting_preset or 'none'}",
             ]
