@@ -1,16 +1,20 @@
-"""`gptcli inspect`: what is inside a model, a weights file, or one forward pass."""
+"""`gptcli inspect`: the insides of a model, a weights file, or one forward pass."""
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, cast
+from typing import TYPE_CHECKING, Annotated, cast
 
 import typer
 
 from gptcli.cli import options
+from gptcli.cli.arguments import to_record
 from gptcli.cli.files import check_writable, picture_format
 from gptcli.cli.render import Answer, Notes, to_json
 from gptcli.cli.views import PictureView
 from gptcli.errors import UsageError, WeightsError
+
+if TYPE_CHECKING:
+    from gptcli.cli.views.inspect_options import InspectOptions
 
 PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradients"
 
@@ -63,10 +67,10 @@ def inspect(
         typer.Option(metavar="H", help="... of head H, from 0; default: all.", rich_help_panel=PASS),
     ] = None,
     shapes: Annotated[
-        bool, typer.Option("--shapes", help="Every module that a batch passes.", rich_help_panel=PASS)
+        bool, typer.Option("--shapes", help="The shapes at every module.", rich_help_panel=PASS)
     ] = False,
     batch: Annotated[
-        int, typer.Option(metavar="B", help="... without a prompt, of B rows", rich_help_panel=PASS)
+        int, typer.Option(metavar="B", help="... without a prompt, for B rows", rich_help_panel=PASS)
     ] = 2,
     tokens: Annotated[int, typer.Option(metavar="T", help="... of T tokens each.", rich_help_panel=PASS)] = 3,
     tensor_stats: Annotated[
@@ -100,7 +104,7 @@ def inspect(
 ) -> None:
     """Show a model's modules, a weights file's tensors, or what one prompt does inside.
 
-    Of a weights file only the header is read, so a large one answers at once; its numbers when asked for.
+    Only the header of a weights file is read, unless you ask for its numbers, so a large file takes no time.
 
     [bold]Examples[/bold]
 
@@ -114,51 +118,39 @@ def inspect(
 
     gptcli inspect --gradients --output gradients.png
     """
+    arguments = locals()
     if file is not None and weights is not None:
         raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
 
-    from gptcli.cli.views.request import Request
-    from gptcli.cli.weights_option import asked_weights, local_weights
+    from gptcli.cli.views.inspect_options import InspectOptions
+    from gptcli.cli.views.select import select_view
+    from gptcli.cli.weights_option import asked_weights
 
     notes = Notes(quiet)
-    request = Request(
-        preset=preset,
-        config=config,
+    asked = to_record(
+        InspectOptions,
+        arguments,
         assignments=set_ or [],
         weights=asked_weights(weights if file is None else file, pretrained, preset),
-        prompt=prompt,
-        top_k=top_k,
-        position=position,
-        all_positions=all_positions,
-        layers=layers,
-        logit_lens=logit_lens,
-        attention=attention,
-        layer=layer,
-        head=head,
-        shapes=shapes,
-        batch=batch,
-        tokens=tokens,
-        tensor_stats=tensor_stats,
-        check=check,
-        diff=diff,
-        gradients=gradients,
-        layer_sizes=layer_sizes,
         seed=options.check_seed(seed),
         device=options.check_device(device),
-        notes=notes,
     )
-    request.check_usage()
-    picture = picture_format(output) if request.draws and not json else None
+    asked.check_usage()
+    file_format = picture_format(output) if asked.draws and not json else None
     check_writable(output)
-    local = replace(
-        request, weights=local_weights(request.weights, notes), diff=local_weights(request.diff, notes)
-    )
-    view = local.view()
+    view = select_view(_fetch_weights(asked, notes), notes)
     answer = Answer(output)
-    if picture:
-        answer.write_bytes(cast(PictureView, view).picture(picture))
+    if file_format:
+        answer.write_bytes(cast(PictureView, view).picture(file_format))
     else:
         answer.write(to_json(view.as_json()) + "\n" if json else view.as_text())
     answer.close()
     if view.fault:
         raise WeightsError(view.fault)
+
+
+def _fetch_weights(asked: "InspectOptions", notes: Notes) -> "InspectOptions":
+    """Return the options with paths on this machine in place of repositories of the hub."""
+    from gptcli.cli.weights_option import local_weights
+
+    return replace(asked, weights=local_weights(asked.weights, notes), diff=local_weights(asked.diff, notes))

@@ -1,6 +1,7 @@
 """`plot-activation`: the tutorial's figure, and what else can be asked for."""
 
 import json
+import logging
 import re
 
 import matplotlib.figure
@@ -8,7 +9,7 @@ import numpy as np
 import pytest
 
 from gptcli.cli.plot_activation import NAMES
-from gptcli.plots.activations import LABELS, difference, sample
+from gptcli.plots.activations import LABELS, largest_gap, sample
 
 
 def test_the_tutorials_figure(cli, tmp_path, monkeypatch):
@@ -27,6 +28,17 @@ def test_the_tutorials_figure(cli, tmp_path, monkeypatch):
         assert panel.get_xlabel() == "x"
         assert panel.xaxis.get_gridlines()[0].get_visible()
     assert panels[1].lines[0].get_ydata().min() == 0
+
+
+def test_a_picture_leaves_the_log_level_of_matplotlib_as_it_was(cli, tmp_path):
+    logger = logging.getLogger("matplotlib")
+    before, level = logger.level, logging.INFO
+    logger.setLevel(level)
+    try:
+        assert cli("plot-activation", "-o", tmp_path / "a.png").status == 0
+        assert logger.level == level
+    finally:
+        logger.setLevel(before)
 
 
 @pytest.mark.parametrize(
@@ -98,7 +110,7 @@ def test_derivatives_are_differences_quotients():
 
 
 def test_the_largest_gap_between_the_two_gelus(cli):
-    _, largest, at = difference("gelu_tanh", "gelu", -5, 5, 100)
+    largest, at = largest_gap("gelu_tanh", "gelu", -5, 5)
     assert f"{largest:.2e}" == "4.73e-04"
     assert at == pytest.approx(2.70, abs=0.01)
     out = cli("plot-activation", "--difference", "gelu_tanh", "gelu").out

@@ -1,18 +1,16 @@
-"""What the options of `inspect` ask for, checked as far as they alone can show."""
+"""The options of `gptcli inspect` in one record, with the checks that need nothing but them."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gptcli.cli.render import Notes
-from gptcli.cli.views import View
-from gptcli.config.presets import ResolvedConfig, chosen_layers, resolve_options
+from gptcli.config.presets import ResolvedConfig, resolve_options
 from gptcli.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Request:
-    """The options of `gptcli inspect`, by their names."""
+class InspectOptions:
+    """The options of `gptcli inspect`, under their names."""
 
     preset: str | None
     config: Path | None
@@ -37,22 +35,21 @@ class Request:
     layer_sizes: str | None
     seed: int
     device: str
-    notes: Notes
 
     @property
     def looks_inside(self) -> bool:
-        """Whether a forward pass is to be shown."""
+        """Return whether the options ask for the insides of a forward pass."""
         return self.top_k is not None or any(
             (self.all_positions, self.layers, self.logit_lens, self.attention, self.shapes)
         )
 
     @property
     def draws(self) -> bool:
-        """Whether `--output` is a picture."""
+        """Return whether `--output` is a picture."""
         return self.attention or self.gradients
 
     def check_usage(self) -> None:
-        """Raise `UsageError` for options that do not go together."""
+        """Raise `UsageError` for options that contradict each other, and for numbers that are too small."""
         of_numbers = self.tensor_stats or self.check or self.diff is not None
         if of_numbers and self.weights is None:
             raise UsageError(
@@ -77,38 +74,5 @@ class Request:
                 raise UsageError(f"{name} {value}: expected 1 or more")
 
     def resolve(self) -> ResolvedConfig:
-        """The config that the options name."""
+        """Return the config that the options name."""
         return resolve_options(self.preset, self.config, self.assignments)
-
-    def view(self) -> View:
-        """The view that is asked for; what it needs is imported here."""
-        if self.gradients:
-            from gptcli.cli.views.gradients import GradientView
-
-            return GradientView.compute(self)
-        if self.prompt is not None:
-            from gptcli.cli.views.inside import InsideView
-
-            return InsideView.run(self)
-        if self.shapes:
-            from gptcli.cli.views.shapes import ShapesView
-
-            return ShapesView.run(self)
-        if self.weights is None:
-            from gptcli.cli.views.tree import TreeView
-
-            return TreeView(self.resolve())
-        if self.diff is not None:
-            from gptcli.cli.views.numbers import DiffView
-
-            return DiffView.read(self.weights, self.diff)
-        if self.tensor_stats or self.check:
-            from gptcli.cli.views.numbers import StatsView
-
-            return StatsView.read(self.weights, check=self.check)
-        from gptcli.cli.views.weights import WeightsView
-
-        view = WeightsView.open(self.weights, chosen_layers(self.preset, self.config, self.assignments))
-        for note in view.notes:
-            self.notes.note(note)
-        return view
