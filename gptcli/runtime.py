@@ -26,7 +26,7 @@ from gptcli.weights.plan import LoadPlan
 if TYPE_CHECKING:
     from gptcli.engine.cuda_graphs import GraphSteps
     from gptcli.engine.torch_engine import ModelSteps
-    from gptcli.parallel.group import Group
+    from gptcli.parallel.process_group import ProcessGroup
 
 Speculation = Literal["auto", "lookup", "self", "off"]
 DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16}
@@ -51,7 +51,7 @@ class ReadyModel:
     weight_bytes: int
     bytes_per_step: int
     engine: Switch | GraphSteps | ModelSteps | None = None
-    group: Group | None = None
+    group: ProcessGroup | None = None
 
     def drafts(self, how: Speculation = "auto", most: int | None = None) -> Drafts | None:
         """Guesses for one request, at most so many at once; None for none."""
@@ -70,7 +70,7 @@ def make_ready(
     seed: int,
     cache_tokens: int,
     quantize: bool = False,
-    group: Group | None = None,
+    group: ProcessGroup | None = None,
 ) -> ReadyModel:
     """Load a planned checkpoint, or draw random weights for a config; what does not fit is refused first.
 
@@ -103,7 +103,7 @@ def make_ready(
         torch.cuda.synchronize(place)
     n_bytes = [_bytes(model)]
     if group is not None:
-        n_bytes = group.of_all(n_bytes[0])
+        n_bytes = group.all_gather_object(n_bytes[0])
     engine = _engine(model) if group is None else _share(model, group)
     return ReadyModel(
         model=model,
@@ -136,12 +136,12 @@ def _whole(
 
 
 def _part(
-    source: ResolvedConfig | LoadPlan, group: Group, dtype: str, seed: int, cache_tokens: int
+    source: ResolvedConfig | LoadPlan, group: ProcessGroup, dtype: str, seed: int, cache_tokens: int
 ) -> tuple[GPTModel, list[str]]:
     """This process's part of a model, and what the user should know of its file."""
-    from gptcli.parallel.load import ready_part
+    from gptcli.parallel.load import load_shard
 
-    return ready_part(source, group, dtype=DTYPES[dtype], seed=seed, cache_tokens=cache_tokens)
+    return load_shard(source, group, dtype=DTYPES[dtype], seed=seed, cache_tokens=cache_tokens)
 
 
 def _engine(model: GPTModel) -> Switch | GraphSteps:
@@ -154,12 +154,12 @@ def _engine(model: GPTModel) -> Switch | GraphSteps:
     return GraphSteps(model, CudaGraphs(device))
 
 
-def _share(model: GPTModel, group: Group) -> ModelSteps:
-    from gptcli.parallel.load import share
+def _share(model: GPTModel, group: ProcessGroup) -> ModelSteps:
+    from gptcli.parallel.load import parallel_engine
     from gptcli.parallel.model import ParallelGPTModel
 
     assert isinstance(model, ParallelGPTModel)
-    return share(model, group)
+    return parallel_engine(model, group)
 
 
 def _bytes(model: GPTModel) -> tuple[int, int]:

@@ -17,7 +17,7 @@ from gptcli.weights.plan import LoadPlan
 
 if TYPE_CHECKING:  # these import torch, which a wrong prompt need not wait for
     from gptcli.decode.sampling import Sampling
-    from gptcli.parallel.group import Group
+    from gptcli.parallel.process_group import ProcessGroup
     from gptcli.runtime import ReadyModel, Speculation
 
 
@@ -45,7 +45,7 @@ class Decoding:
     draft_tokens: int | None
     quantize: bool
     threads: int | None
-    group: Group | None = None  # of processes that share the model
+    group: ProcessGroup | None = None  # of processes that share the model
 
     @cached_property
     def tokenizer(self) -> Tokenizer:

@@ -18,7 +18,7 @@ from gptcli.system.signals import unwind
 from gptcli.system.torchrun import is_follower, torchrun
 
 if TYPE_CHECKING:
-    from gptcli.parallel.group import Group
+    from gptcli.parallel.process_group import ProcessGroup
 
 DECODING, SAMPLING = "Decoding", "Sampling (any of the first four turns it on)"
 MANY = "Many prompts"
@@ -265,7 +265,7 @@ def generate(
         text = read_prompt(prompt or [], notes) if is_first else ""
         generate_one(
             decoding,
-            text if group is None else group.from_first(text),
+            text if group is None else group.broadcast_object(text),
             notes,
             output=output if is_first else None,
             json=json,
@@ -277,7 +277,7 @@ def generate(
         group.finish()
 
 
-def _join(device: str) -> Group | None:
+def _join(device: str) -> ProcessGroup | None:
     """The processes that torchrun has started to share the model, if it has."""
     if (told := torchrun()) is None:
         return None

@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # both import torch
     from gptcli.cli.batch import Done
     from gptcli.cli.decoding import Decoding
     from gptcli.cli.shared_jobs import SharedJobs
-    from gptcli.parallel.group import Group
+    from gptcli.parallel.process_group import ProcessGroup
 
 READ_AHEAD = 1024
 
@@ -80,7 +80,9 @@ def generate_many(decoding: Decoding, options: ManyOptions, notes: Notes, *, sta
 class _Many:
     """A run over many prompts; made before the model is loaded, so that its files' faults come first."""
 
-    def __init__(self, options: ManyOptions, notes: Notes, opened: ExitStack, group: Group | None) -> None:
+    def __init__(
+        self, options: ManyOptions, notes: Notes, opened: ExitStack, group: ProcessGroup | None
+    ) -> None:
         assert options.input is not None
         self._options, self._notes = options, notes
         is_first = group is None or group.is_first
@@ -105,7 +107,7 @@ class _Many:
             from gptcli.cli.shared_jobs import SharedJobs
 
             self._jobs = SharedJobs(own, group)
-            self._first = self.n_records = group.from_first(self._first)
+            self._first = self.n_records = group.broadcast_object(self._first)
 
     def run(self, decoding: Decoding, *, stats: bool) -> None:
         """Load the model, decode, and say how it went."""
@@ -117,7 +119,7 @@ class _Many:
         asked = self._options.batch_size
         size = fitting_size(ready) if asked == "auto" else int(asked)
         if ready.group is not None:
-            size = min(ready.group.of_all(size))
+            size = min(ready.group.all_gather_object(size))
         run = BatchRun(decoding, ready, size, self._write)
         start = time.perf_counter()
         try:

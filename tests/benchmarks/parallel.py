@@ -25,7 +25,7 @@ def worker(path: Path) -> None:
     """One process: load its part, decode, tell."""
     from gptcli.decode.loop import decode_greedy
     from gptcli.parallel.join import join
-    from gptcli.parallel.load import ready_part  # noqa: F401 - so that it does not count
+    from gptcli.parallel.load import load_shard  # noqa: F401 - so that it does not count
     from gptcli.runtime import make_ready
     from gptcli.system.torchrun import torchrun
     from gptcli.weights.plan import plan_load
@@ -46,7 +46,7 @@ def worker(path: Path) -> None:
         "peak_bytes_decoded": peak_bytes() - before,
         "tokens_per_second": 1 / steps[len(steps) // 2],
     }
-    everyones = group.of_all(facts) if group else [facts]
+    everyones = group.all_gather_object(facts) if group else [facts]
     if group is None or group.is_first:
         print(json.dumps({"processes": len(everyones), "each": everyones}))
     if group:

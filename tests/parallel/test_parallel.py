@@ -1,4 +1,4 @@
-"""One model over several processes: its text is that of one, and whatever happens to one of them ends all."""
+"""One model over several processes: it gives the text of one process, and a failure of one ends all."""
 
 import json
 import os
@@ -36,7 +36,7 @@ MODELS = {
 
 
 def torchrun(n: int, *arguments: object, module: str = "gptcli", **options) -> subprocess.Popen[str]:
-    """Start N processes, each with this Python."""
+    """Start N processes with this Python."""
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", f"--nproc-per-node={n}", "-m"]
     return subprocess.Popen(
         [*command, module, *map(str, arguments)],
@@ -51,7 +51,7 @@ def torchrun(n: int, *arguments: object, module: str = "gptcli", **options) -> s
 
 
 def ours(err: str) -> list[str]:
-    """The lines of stderr that are gptcli's: torchrun reports a failure in many of its own."""
+    """Return the lines of stderr that are gptcli's: torchrun reports a failure in many of its own."""
     return [line for line in err.splitlines() if line.startswith(("error:", "note:", "warning:"))]
 
 
@@ -67,12 +67,12 @@ def checkpoints(tmp_path_factory) -> dict[str, Path]:
 
 @pytest.fixture(scope="module")
 def gpt2(tmp_path_factory) -> Path:
-    """With GPT-2's vocabulary, so that it reads text."""
+    """Save a checkpoint with GPT-2's vocabulary, so that it reads text."""
     model = lively_model(tiny_config(**SIZES, vocab_size=50257, tie_embeddings=True))
     return save_huggingface(model, tmp_path_factory.mktemp("parallel") / "gpt2")
 
 
-class TestParts:
+class TestShards:
     @pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
     @pytest.mark.parametrize("size", [1, 2, 3, 5])
     def test_together_are_every_parameter_once_but_for_those_that_all_hold(self, changes, size):
@@ -121,7 +121,7 @@ def test_text_and_logits_are_those_of_one_process(n, checkpoints):
 
 
 class TestPlanning:
-    """The figures of `params --tensor-parallel`, worked out by hand from the published sizes."""
+    """The figures of `params --tensor-parallel`, computed by hand from the published sizes."""
 
     def record(self, cli, preset: str, n: int, *options: object) -> dict:
         result = cli("params", "-p", preset, "--tensor-parallel", n, "--json", *options)
@@ -222,7 +222,7 @@ class TestCommand:
     def test_imports_nothing_of_this_without_torchrun(self, gpt2):
         code = (
             "import sys; from gptcli.cli.app import run; run(sys.argv[1:]);"
-            " print([m for m in sys.modules if 'gptcli.parallel' in m or m.endswith('.share')])"
+            " print([m for m in sys.modules if 'gptcli.parallel' in m or m.endswith('.shard')])"
         )
         command = [sys.executable, "-c", code, "generate", "Hi", "-n", "3", "-q", "-w", str(gpt2)]
         done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=60, check=True)
@@ -230,7 +230,7 @@ class TestCommand:
 
 
 class TestFaults:
-    """Each ends all processes within seconds, with one line of ours and status 1."""
+    """Faults that end all processes within seconds, with one line of ours and status 1."""
 
     def end(self, run: subprocess.Popen[str], seconds: float = 90) -> str:
         _, err = run.communicate(timeout=seconds)
@@ -265,12 +265,12 @@ class TestFaults:
         )
         (tmp_path / "elsewhere.py").write_text(code)
         said = self.end(torchrun(2, module="elsewhere", cwd=tmp_path))
-        assert said == "error: process 1 has not the weights file of process 0"
+        assert said == "error: process 1 differs from process 0 in its weights file"
 
     def test_too_few_processes_come(self, gpt2):
         code = (
-            "import datetime, sys; from gptcli.parallel import group;"
-            " group.JOIN = datetime.timedelta(seconds=2); from gptcli.cli.app import main;"
+            "import datetime, sys; from gptcli.parallel import process_group;"
+            " process_group.JOIN_TIMEOUT = datetime.timedelta(seconds=2); from gptcli.cli.app import main;"
             " sys.argv = ['gptcli', 'generate', 'Hi', '-q', '-w', sys.argv[1]]; main()"
         )
         where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": "0", "TORCHELASTIC_RUN_ID": "x"}

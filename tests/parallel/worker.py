@@ -1,4 +1,4 @@
-"""What the tests of tensor parallelism run in each process: a model in parts against the whole, told as JSON.
+"""The process of the tests of tensor parallelism: it compares a sharded model with the whole, as JSON.
 
 torchrun --nproc-per-node N -m tests.parallel.worker CHECKPOINT…
 """
@@ -35,7 +35,7 @@ def batched(model: GPTModel) -> list[list[int]]:
 
 
 def texts(model: GPTModel, engine=None) -> Iterator[tuple[str, object]]:
-    """Every way to decode: cached and not, in a batch, with guesses, with probabilities, sampled."""
+    """Yield the tokens of each way to decode: cached or not, batched, speculative, with logprobs, sampled."""
 
     def greedy(**how) -> list[list[int]]:
         return [[step.token_id for step in decode_greedy(model, prompt, N, **how)] for prompt in PROMPTS]
@@ -61,7 +61,7 @@ def texts(model: GPTModel, engine=None) -> Iterator[tuple[str, object]]:
 
 
 def compare(path: Path, ready: ReadyModel) -> dict[str, object]:
-    """How far the parts together are from the whole."""
+    """Return how far the sharded model is from the whole."""
     whole = load_weights(plan_load(path, []), device=torch.device("cpu"), dtype=torch.float32).model
     ids = torch.tensor(PROMPTS[2:3])
     with torch.inference_mode():
@@ -72,40 +72,40 @@ def compare(path: Path, ready: ReadyModel) -> dict[str, object]:
             found[name] = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
         else:
             found[name] = ours == theirs
-    found["sums"] = sums_of_a_step(ready)
+    found["sums"] = all_reduces_of_a_step(ready)
     found["held"] = sum(p.numel() for p in ready.model.parameters())
     found["of"] = sum(p.numel() for p in whole.parameters())
     return found | {"broken": everyones_error(ready)}
 
 
-def sums_of_a_step(ready: ReadyModel) -> int:
-    """How often the processes add up for one token."""
-    group, before = ready.group, ready.group.sum
+def all_reduces_of_a_step(ready: ReadyModel) -> int:
+    """Count the all-reduces of one token."""
+    group, before = ready.group, ready.group.all_reduce
     counted: list[None] = []
-    group.sum = lambda x: (counted.append(None), before(x))[1]
+    group.all_reduce = lambda x: (counted.append(None), before(x))[1]
     with torch.inference_mode():
         ready.model.hidden(torch.tensor([[1]]))
-    del group.sum
+    del group.all_reduce
     return len(counted)
 
 
 def everyones_error(ready: ReadyModel) -> list[str | None]:
-    """What every process says when one of them has a number that is none in its part of the head."""
+    """Return the error of every process when one of them has NaN in its shard of the head."""
     assert ready.group is not None
     if ready.group.ranks.rank == ready.group.ranks.size - 1:
-        ready.model.out_head.mine.weight[-1, 0] = torch.nan
+        ready.model.out_head.shard.weight[-1, 0] = torch.nan
     error = None
     try:
         list(decode_greedy(ready.model, PROMPTS[0], 3))
     except NumericsError as raised:
         error = str(raised)
-    return ready.group.of_all(error)
+    return ready.group.all_gather_object(error)
 
 
 def main() -> None:
-    told = torchrun()
-    assert told is not None
-    group = join(told, "cpu")
+    environment = torchrun()
+    assert environment is not None
+    group = join(environment, "cpu")
     for path in map(Path, sys.argv[1:]):
         plan = plan_load(path, [])
         ready = make_ready(plan, device="cpu", dtype="float32", seed=0, cache_tokens=16, group=group)
