@@ -183,7 +183,7 @@ def train(
     try:
         run.train()
     except Interrupted as error:
-        say(f"stopped after step {run.done}; --resume goes on from there")
+        say(f"stopped after step {run.done}; --resume continues from there")
         raise typer.Exit(128 + error.signal_number) from None
 
 

@@ -61,7 +61,7 @@ class GPTModel(nn.Module):
         self.tie_head()
 
     def tie_head(self) -> None:
-        """Make a tied head share the embedding's weight again, after a move that made two copies of it."""
+        """Make a tied head share the embedding's weight; needed again after a move, which makes two of it."""
         if self.config.tie_embeddings:
             self.out_head.weight = self.tok_emb.weight
 

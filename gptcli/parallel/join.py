@@ -19,7 +19,7 @@ def join(torchrun: Torchrun, device: str) -> ProcessGroup:
     the others do not start.
     """
     if ":" in device:
-        raise UsageError(f"--device {device}: under torchrun every process takes a GPU of its own; say cuda")
+        raise UsageError(f"--device {device}: under torchrun every process takes its own GPU; say cuda")
     place = find_device(device)
     if place.type == "cuda":
         n = torch.cuda.device_count()

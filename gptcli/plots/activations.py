@@ -137,7 +137,7 @@ def terminal_plot(curves: Sequence[Curve], title: str, columns: int) -> str:
 def _sample(name: str, low: float, high: float, points: int, derivative: bool) -> Curve:
     x = torch.linspace(low, high, points, dtype=torch.float64, requires_grad=True)
     y = _scalar(name)(x)
-    label = LABELS[name]
+    label = LABELS.get(name, name)
     if derivative:
         (y,) = torch.autograd.grad(y.sum(), x)
         return Curve(name, label, x.detach().numpy(), y.numpy())

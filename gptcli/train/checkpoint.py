@@ -25,7 +25,7 @@ def save_checkpoint(
             "settings": settings,
             "config": model.config.model_dump(),
             "model": dict(model.named_parameters()),
-            "optimizers": [part.state_dict() for part in optimizers.parts],
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers.optimizers],
             "generator": torch.get_rng_state(),
             "cuda_generators": _cuda_generators(),
         },
@@ -56,8 +56,8 @@ def load_checkpoint(
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(saved["model"][name])
-    for part, state in zip(optimizers.parts, saved["optimizers"], strict=True):
-        part.load_state_dict(state)
+    for optimizer, state in zip(optimizers.optimizers, saved["optimizers"], strict=True):
+        optimizer.load_state_dict(state)
     torch.set_rng_state(saved["generator"])
     if saved["cuda_generators"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(saved["cuda_generators"])

@@ -62,7 +62,7 @@ def _accumulate(
     In a mixture of experts, `balance_weight` times the sum of the layers' load-balancing losses is added to
     the loss that is minimized (Fedus et al. 2021, equation 4, with α = 0.01).
     """
-    inputs, targets = (part.to(device) for part in batch)
+    inputs, targets = (ids.to(device) for ids in batch)  # [B, T] each
     with (
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.autocast),
         router_scores(model) as scores,

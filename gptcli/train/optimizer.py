@@ -21,7 +21,7 @@ class Optimizers:
         vectors = [p for _, p in named if p.ndim < 2]
         with_muon = settings.optimizer == "muon"
         decayed = embeddings if with_muon else embeddings + matrices
-        self.parts: list[torch.optim.Optimizer] = [
+        self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(
                 [
                     {"params": decayed, "weight_decay": settings.weight_decay},
@@ -36,13 +36,13 @@ class Optimizers:
             muon = torch.optim.Muon(
                 matrices, lr=settings.muon_learning_rate, weight_decay=settings.weight_decay
             )
-            self.parts.append(muon)
-        self._peak_rates = [[group["lr"] for group in part.param_groups] for part in self.parts]
+            self.optimizers.append(muon)
+        self._peak_rates = [[group["lr"] for group in one.param_groups] for one in self.optimizers]
 
     def step(self, factor: float) -> None:
         """Update the parameters with every rate times `factor`, then clear the gradients."""
-        for part, rates in zip(self.parts, self._peak_rates, strict=True):
-            for group, rate in zip(part.param_groups, rates, strict=True):
+        for optimizer, rates in zip(self.optimizers, self._peak_rates, strict=True):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
-            part.step()
-            part.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()

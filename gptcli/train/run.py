@@ -229,7 +229,7 @@ def _make_folder(options: RunOptions) -> None:
     held = [name for name in (CHECKPOINT, SINGLE) if (folder / name).exists()]
     if held and not options.resume:
         raise UsageError(
-            f"--output {folder}: holds {held[0]} already; --resume goes on with it, or name another"
+            f"--output {folder}: holds {held[0]} already; --resume continues it, or name another folder"
         )
 
 

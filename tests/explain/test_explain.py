@@ -1,4 +1,4 @@
-"""A model opened: what is shown equals what the model does, and what `transformers` says of its weights."""
+"""The insides of a model: they equal its own forward pass, and those of `transformers` with its weights."""
 
 import json
 import math

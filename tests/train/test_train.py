@@ -124,7 +124,7 @@ def test_interrupted_it_writes_a_checkpoint_and_goes_on_to_the_same_losses(tmp_p
     running.send_signal(signal.SIGINT)
     rest, err = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert b"--resume goes on from there" in err
+    assert b"--resume continues from there" in err
     before = records(first + rest)
     assert 5 <= len(before) < 120
     command = [*base, tmp_path / "cut", "--resume"]
@@ -192,7 +192,7 @@ def test_quiet_silences_every_note_and_that_of_the_hub_too(train, tmp_path, monk
         (["--set", "n_layer=1"], "did you mean n_layers?"),
     ],
 )
-def test_wrong_requests_are_told_in_a_line(train, options, message):
+def test_a_wrong_request_gives_an_error_of_one_line(train, options, message):
     status, out, err = train("model", *options)
     assert status in (1, 2)
     assert out == []
@@ -207,7 +207,7 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(train, tmp_path)
     assert "n_layers was 2 and is 1; steps was 4 and is 6" in err
     status, _, err = train("model", "--steps", 4)
     assert status == 2
-    assert "holds checkpoint.pt already; --resume goes on with it" in err
+    assert "holds checkpoint.pt already; --resume continues it" in err
     more = tmp_path / "more.txt"
     more.write_text(TEXT)
     status, _, err = train("model", "--steps", 4, "--resume", "--data", more)
@@ -229,8 +229,8 @@ def test_the_schedule_warms_up_and_falls_along_half_a_cosine():
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_vectors_do_not_decay_and_every_parameter_is_trained_once(optimizer):
     model = lively_model(tiny_config(tie_embeddings=True))
-    parts = Optimizers(model, TrainingSettings(steps=1, optimizer=optimizer)).parts
-    groups = [group for part in parts for group in part.param_groups]
+    optimizers = Optimizers(model, TrainingSettings(steps=1, optimizer=optimizer)).optimizers
+    groups = [group for one in optimizers for group in one.param_groups]
     held = [id(p) for group in groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in model.parameters())
     for group in groups:

@@ -67,7 +67,7 @@ def parallel_table(config: ModelConfig, size: int) -> str:
     record = parallel_record(config, size)
     full = record["kv_bytes_per_token_per_process"]["bfloat16"] * config.context_length
     rows = [
-        ("parameters", f"{record['parameters_per_process']:,}", "in the largest part"),
+        ("parameters", f"{record['parameters_per_process']:,}", "in the largest shard"),
         *(
             (f"weights in {dtype}", f"{n:,}", f"bytes = {n / 1e9:.2f} GB")
             for dtype, n in record["bytes_per_process"].items()
@@ -87,7 +87,7 @@ def parallel_table(config: ModelConfig, size: int) -> str:
     gpus = [
         (
             gpu["gpu"],
-            str(gpu["needed"] or "more than can share"),
+            str(gpu["needed"] or "more than can share it"),
             rate(gpu["tokens_per_second_at_most"]),
             rate(gpu["tokens_per_second_at_most_with_these"]),
         )
