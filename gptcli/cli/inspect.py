@@ -118,7 +118,7 @@ def inspect(
 
     gptcli inspect --gradients --output gradients.png
     """
-    arguments = locals()
+    arguments = locals()  # before other names are bound
     if file is not None and weights is not None:
         raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
 

@@ -157,7 +157,7 @@ def train(
 
     python -m gptcli.train --data stories.txt --preset gpt2-small --set n_layers=4 --output my-model
     """
-    arguments = locals()
+    arguments = locals()  # before other names are bound
     notes = Notes(quiet)
     weights = local_weights(weights, notes)
     if weights is None:
