@@ -28,7 +28,7 @@ from gptcli.weights.load import load_weights
 from gptcli.weights.source import ModelSource
 
 if TYPE_CHECKING:
-    from gptcli.parallel.group import Group
+    from gptcli.parallel.process_group import ProcessGroup
 
 DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in COMPUTE_DTYPES}
 
@@ -51,7 +51,7 @@ class LoadedModel:
     weight_bytes: int
     bytes_per_step: int
     engine: Engine
-    group: Group | None = None
+    group: ProcessGroup | None = None
 
     def device_facts(self) -> dict[str, Any]:
         """Return what a record of a run says about where it ran."""
@@ -103,7 +103,7 @@ def load(
     threads: int | None = None,
     seed: int = 123,
     cache_tokens: int = 0,
-    group: Group | None = None,
+    group: ProcessGroup | None = None,
 ) -> LoadedModel:
     """Load a checkpoint, or draw random weights from `seed`; what does not fit into memory is refused first.
 
@@ -133,7 +133,7 @@ def load(
         torch.cuda.synchronize(place)
     n_bytes = [_count_bytes(model)]
     if group is not None:
-        n_bytes = group.of_all(n_bytes[0])
+        n_bytes = group.all_gather_object(n_bytes[0])
     return LoadedModel(
         model=model,
         config=model.config,
@@ -149,7 +149,12 @@ def load(
 
 
 def _load_parameters(
-    source: ModelSource, device: torch.device, dtype: str, seed: int, cache_tokens: int, group: Group | None
+    source: ModelSource,
+    device: torch.device,
+    dtype: str,
+    seed: int,
+    cache_tokens: int,
+    group: ProcessGroup | None,
 ) -> tuple[GPTModel, list[str]]:
     """Return the model, or this process's shard of it, and notes on its file."""
     if group is not None:
@@ -168,12 +173,12 @@ def _load_parameters(
     return model, []
 
 
-def _make_engine(model: GPTModel, group: Group | None) -> Engine:
+def _make_engine(model: GPTModel, group: ProcessGroup | None) -> Engine:
     """Return the fastest engine for the model's device; each falls back on PyTorch for what it cannot do."""
     if group is not None:
-        from gptcli.parallel.load import connect_shards
+        from gptcli.parallel.load import parallel_engine
 
-        return connect_shards(model, group)
+        return parallel_engine(model, group)
     device = model.tok_emb.weight.device
     if device.type == "cpu":
         return Switch(model)

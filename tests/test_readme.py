@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from gptcli.cli import boundary
-from gptcli.train.__main__ import PROGRAM
-from gptcli.train.__main__ import app as train_app
+from gptcli.cli.train import PROGRAM
+from gptcli.cli.train import app as train_app
 
 ROOT = Path(__file__).parents[1]
 README = (ROOT / "README.md").read_text(encoding="utf-8")

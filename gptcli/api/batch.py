@@ -98,7 +98,7 @@ def fitting_batch_size(model: LoadedModel) -> int:
     sequence_bytes = kv_bytes_per_token(model.config, element_bytes) * model.config.context_length
     while size > 1 and size * sequence_bytes > free_bytes(model.device) // 2:
         size //= 2
-    return size if model.group is None else min(model.group.of_all(size))
+    return size if model.group is None else min(model.group.all_gather_object(size))
 
 
 class _IteratorSource:

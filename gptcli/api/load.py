@@ -10,7 +10,7 @@ from gptcli.errors import UsageError
 from gptcli.weights.source import ModelSource, select_source
 
 if TYPE_CHECKING:
-    from gptcli.parallel.group import Group
+    from gptcli.parallel.process_group import ProcessGroup
     from gptcli.runtime import LoadedModel
     from gptcli.system.torchrun import Torchrun
 
@@ -62,7 +62,7 @@ def load(source: ModelSource, **options: Any) -> LoadedModel:
     return load(source, **options)
 
 
-def join_processes(torchrun: Torchrun, device: str) -> Group:
+def join_processes(torchrun: Torchrun, device: str) -> ProcessGroup:
     """Meet the other processes that torchrun has started to share the model.
 
     Raises `UsageError`, `DeviceError` or `ResourceError` where they cannot meet.

@@ -9,6 +9,7 @@ import typer
 from gptcli.cli import boundary
 from gptcli.cli.boundary import EXIT_STATUSES
 from gptcli.cli.generate import generate
+from gptcli.cli.help import PlainCommand, PlainGroup
 from gptcli.cli.inspect import inspect
 from gptcli.cli.params import params
 from gptcli.cli.plot_activation import plot_activation
@@ -17,6 +18,7 @@ from gptcli.version import __version__
 
 app = typer.Typer(
     name="gptcli",
+    cls=PlainGroup,
     invoke_without_command=True,
     rich_markup_mode="rich",
     pretty_exceptions_enable=False,
@@ -29,7 +31,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "plot-activation": plot_activation,
 }
 for name, command in COMMANDS.items():
-    app.command(name, epilog=EXIT_STATUSES)(command)
+    app.command(name, cls=PlainCommand, epilog=EXIT_STATUSES)(command)
 
 
 def _print_version(wanted: bool) -> None:

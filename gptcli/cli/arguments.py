@@ -3,15 +3,19 @@
 So an option is declared once, with its help, and is passed on as part of a record instead of one by one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, Signature
-from typing import Any, TypeVar, get_type_hints
+from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import typer
 
 T = TypeVar("T")
+Record = TypeVar("Record", bound="DataclassInstance")
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
 
 
 def option(*names: str, help: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
@@ -42,3 +46,9 @@ def takes(arguments: type[T]) -> Callable[[Callable[[T], None]], Callable[..., N
         return command
 
     return decorate
+
+
+def to_record(record: type[Record], values: Mapping[str, Any]) -> Record:
+    """Build a dataclass from those of the values that have the names of its fields."""
+    names = {field.name for field in fields(record)}
+    return record(**{name: value for name, value in values.items() if name in names})

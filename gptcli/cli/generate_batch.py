@@ -114,7 +114,7 @@ class _BatchRun:
         self._prompts: ReadAhead[PromptRecord] | SharedRecords[PromptRecord] = own
         if group is not None:
             self._prompts = SharedRecords(own, group)
-            self._first = group.from_first(self._first)
+            self._first = group.broadcast_object(self._first)
 
     def decode(self, source: ModelSource, model: LoadedModel) -> None:
         """Decode and write every record, and tell how it went."""

@@ -29,7 +29,7 @@ def generate_prompt(
     output = arguments.output if is_first else None
     check_writable(output)
     prompt = read_prompt(arguments.prompt or [], notes) if is_first else ""
-    prompt = prompt if group is None else group.from_first(prompt)
+    prompt = prompt if group is None else group.broadcast_object(prompt)
     request = prepare_request(prompt, Tokenizer(source.config), source.config, options)
     notes.warn(request.warning())
     notes.note(request.note())

@@ -1,107 +1,20 @@
-"""`gptcli inspect`: what is inside a model, a weights file, or one forward pass."""
+"""`gptcli inspect`: the insides of a model, a weights file, or one forward pass."""
 
-import sys
-from dataclasses import replace
-from pathlib import Path
-from typing import Annotated, cast
+from typing import cast
 
-import typer
-
-from gptcli.cli import options
+from gptcli.cli.arguments import takes
 from gptcli.cli.files import check_writable, picture_format
+from gptcli.cli.inspect_arguments import InspectArguments
 from gptcli.cli.render import Answer, Notes, to_json
 from gptcli.cli.views import PictureView
-from gptcli.errors import UsageError, WeightsError
-
-PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradients"
+from gptcli.errors import WeightsError
 
 
-def inspect(
-    file: Annotated[
-        Path | None,
-        typer.Argument(
-            metavar="WEIGHTS", help="A weights file or folder: the same as --weights.", show_default=False
-        ),
-    ] = None,
-    preset: options.Preset = None,
-    config: options.Config = None,
-    set_: options.Set = None,
-    weights: options.Weights = None,
-    pretrained: options.Pretrained = False,
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            metavar="TEXT", help="Run TEXT through the model; shows its tokens.", rich_help_panel=PASS
-        ),
-    ] = None,
-    top_k: Annotated[
-        int | None, typer.Option(metavar="N", help="The N most probable next tokens.", rich_help_panel=PASS)
-    ] = None,
-    position: Annotated[
-        int | None,
-        typer.Option(metavar="P", help="... after token P, from 0; default: the last.", rich_help_panel=PASS),
-    ] = None,
-    all_positions: Annotated[
-        bool,
-        typer.Option(
-            "--all-positions", help="Each token's log-probability; perplexity.", rich_help_panel=PASS
-        ),
-    ] = False,
-    layers: Annotated[
-        bool, typer.Option("--layers", help="Statistics after every sub-layer.", rich_help_panel=PASS)
-    ] = False,
-    logit_lens: Annotated[
-        bool, typer.Option("--logit-lens", help="What each layer would predict.", rich_help_panel=PASS)
-    ] = False,
-    attention: Annotated[
-        bool, typer.Option("--attention", help="Attention maps; a picture with -o.", rich_help_panel=PASS)
-    ] = False,
-    layer: Annotated[
-        int, typer.Option(metavar="L", help="... of layer L, from 0.", rich_help_panel=PASS)
-    ] = 0,
-    head: Annotated[
-        int | None,
-        typer.Option(metavar="H", help="... of head H, from 0; default: all.", rich_help_panel=PASS),
-    ] = None,
-    shapes: Annotated[
-        bool, typer.Option("--shapes", help="Every module that a batch passes.", rich_help_panel=PASS)
-    ] = False,
-    batch: Annotated[
-        int, typer.Option(metavar="B", help="... without a prompt, of B rows", rich_help_panel=PASS)
-    ] = 2,
-    tokens: Annotated[int, typer.Option(metavar="T", help="... of T tokens each.", rich_help_panel=PASS)] = 3,
-    tensor_stats: Annotated[
-        bool,
-        typer.Option(
-            "--tensor-stats", help="Range, mean, zeros, NaN of each tensor.", rich_help_panel=NUMBERS
-        ),
-    ] = False,
-    check: Annotated[
-        bool, typer.Option("--check", help="The same; exit 1 on NaN or infinity.", rich_help_panel=NUMBERS)
-    ] = False,
-    diff: Annotated[
-        Path | None,
-        typer.Option(metavar="FILE|DIR", help="Compare with other weights.", rich_help_panel=NUMBERS),
-    ] = None,
-    gradients: Annotated[
-        bool,
-        typer.Option("--gradients", help="By layer, with shortcuts and without.", rich_help_panel=GRADIENTS),
-    ] = False,
-    layer_sizes: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N,N,…", help="... of a small network; default: 3,3,3,3,3,1.", rich_help_panel=GRADIENTS
-        ),
-    ] = None,
-    device: options.Device = "auto",
-    seed: options.Seed = 123,
-    json: options.Json = False,
-    output: options.Output = None,
-    quiet: options.Quiet = False,
-) -> None:
+@takes(InspectArguments)
+def inspect(arguments: InspectArguments) -> None:
     """Show a model's modules, a weights file's tensors, or what one prompt does inside.
 
-    Of a weights file only the header is read, so a large one answers at once; its numbers when asked for.
+    Only the header of a weights file is read, unless you ask for its numbers, so a large file takes no time.
 
     [bold]Examples[/bold]
 
@@ -115,60 +28,18 @@ def inspect(
 
     gptcli inspect --gradients --output gradients.png
     """
-    if file is not None and weights is not None:
-        raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
+    arguments = arguments.checked()
+    file_format = picture_format(arguments.output) if arguments.draws and not arguments.json else None
+    check_writable(arguments.output)
 
-    from gptcli.cli.views.request import Request
-    from gptcli.weights.source import named_weights
+    from gptcli.cli.views.select import select_view
 
-    notes = Notes(quiet)
-    request = Request(
-        preset=preset,
-        config=config,
-        assignments=set_ or [],
-        weights=named_weights(weights if file is None else file, pretrained=pretrained, preset=preset),
-        prompt=prompt,
-        top_k=top_k,
-        position=position,
-        all_positions=all_positions,
-        layers=layers,
-        logit_lens=logit_lens,
-        attention=attention,
-        layer=layer,
-        head=head,
-        shapes=shapes,
-        batch=batch,
-        tokens=tokens,
-        tensor_stats=tensor_stats,
-        check=check,
-        diff=diff,
-        gradients=gradients,
-        layer_sizes=layer_sizes,
-        seed=options.check_seed(seed),
-        device=options.check_device(device),
-        notes=notes,
-    )
-    request.check_usage()
-    picture = picture_format(output) if request.draws and not json else None
-    check_writable(output)
-    local = replace(request, weights=_local(request.weights, notes), diff=_local(request.diff, notes))
-    view = local.view()
-    answer = Answer(output)
-    if picture:
-        answer.write_bytes(cast(PictureView, view).picture(picture))
+    view = select_view(arguments, Notes(arguments.quiet))
+    answer = Answer(arguments.output)
+    if file_format:
+        answer.write_bytes(cast(PictureView, view).picture(file_format))
     else:
-        answer.write(to_json(view.as_json()) + "\n" if json else view.as_text())
+        answer.write(to_json(view.as_json()) + "\n" if arguments.json else view.as_text())
     answer.close()
     if view.fault:
         raise WeightsError(view.fault)
-
-
-def _local(weights: Path | None, notes: Notes) -> Path | None:
-    from gptcli.weights.source import local_weights
-
-    if weights is None:
-        return None
-    path, found_notes = local_weights(weights, show_progress=sys.stderr.isatty() and not notes.quiet)
-    for note in found_notes:
-        notes.note(note)
-    return path

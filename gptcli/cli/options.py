@@ -175,8 +175,30 @@ class ModelArguments:
             overrides=self.set or (),
             pretrained=self.pretrained,
             use_shipped=use_shipped,
-            show_progress=sys.stderr.isatty() and not notes.quiet,
+            show_progress=shows_progress(notes),
         )
         for note in source.notes:
             notes.note(note)
         return source
+
+    def local_weights(self, notes: Notes) -> Path | None:
+        """Return the file or folder of the weights that they name; a repository's are fetched."""
+        from gptcli.weights.source import named_weights
+
+        weights = named_weights(self.weights, pretrained=self.pretrained, preset=self.preset)
+        return None if weights is None else fetch_weights(weights, notes)
+
+
+def fetch_weights(weights: Path, notes: Notes) -> Path:
+    """Return the file or folder of these weights; a repository's are fetched, and a note says so."""
+    from gptcli.weights.source import local_weights
+
+    path, found = local_weights(weights, show_progress=shows_progress(notes))
+    for note in found:
+        notes.note(note)
+    return path
+
+
+def shows_progress(notes: Notes) -> bool:
+    """Return whether a progress bar would be seen and is wanted."""
+    return sys.stderr.isatty() and not notes.quiet

@@ -1,4 +1,4 @@
-"""`gptcli params`: how many parameters, bytes and FLOPs; from the config alone."""
+"""`gptcli params`: the number of parameters, bytes and FLOPs, from the config alone."""
 
 from typing import Annotated
 
@@ -29,13 +29,13 @@ def params(
         int | None,
         typer.Option(
             metavar="N",
-            help="Also what each of N processes (torchrun) would hold and send, and which GPUs would do.",
+            help="Also what each of N processes (torchrun) would hold and send, and which GPUs are enough.",
             rich_help_panel=options.MODEL,
         ),
     ] = None,
     json: options.Json = False,
     output: options.Output = None,
-    quiet: options.Quiet = False,  # noqa: ARG001 - every command takes it; this one has no notes
+    quiet: options.Quiet = False,  # noqa: ARG001 - every command has it; this one prints no notes
 ) -> None:
     """Count a model: parameters, bytes, key/value cache, FLOPs. Needs no weights and no torch.
 
@@ -58,19 +58,23 @@ def params(
     check_writable(output)
 
     from gptcli.cli.views.compare_ffn import compare_ffn_records, compare_ffn_table
-    from gptcli.cli.views.counts import comparison, count, overview
+    from gptcli.cli.views.counts import count_record, count_text, preset_table
     from gptcli.config.presets import preset_names, resolve_options
 
     answer = Answer(output)
     if all_:
         models = [resolve_options(name, None, set_ or []) for name in preset_names()]
-        answer.write(to_json([count(model) for model in models]) + "\n" if json else comparison(models))
+        answer.write(
+            to_json([count_record(model) for model in models]) + "\n" if json else preset_table(models)
+        )
     elif compare_ffn:
         width = resolve_options(preset, config, set_ or []).config
         answer.write(to_json(compare_ffn_records(width)) + "\n" if json else compare_ffn_table(width))
     else:
         model = resolve_options(preset, config, set_ or [])
         answer.write(
-            to_json(count(model, tensor_parallel)) + "\n" if json else overview(model, tensor_parallel)
+            to_json(count_record(model, tensor_parallel)) + "\n"
+            if json
+            else count_text(model, tensor_parallel)
         )
     answer.close()

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.files import check_writable, picture_format, write_atomically
+from gptcli.cli.files import check_writable, picture_format
 from gptcli.cli.render import Answer, Notes, to_json
 from gptcli.config.activations import ACTIVATIONS, canonical_activation
 from gptcli.config.choices import GATES, nearest
@@ -33,14 +33,14 @@ def plot_activation(
         typer.Argument(
             metavar="NAME",
             autocompletion=_complete,
-            help=f"Of {', '.join(NAMES)}; default: gelu_tanh relu.",
+            help=f"One or more of {', '.join(NAMES)}; default: gelu_tanh relu.",
             show_default=False,
         ),
     ] = None,
     derivative: Annotated[bool, typer.Option("--derivative", help="Draw the derivatives.")] = False,
     difference: Annotated[
         bool,
-        typer.Option("--difference", help="Of two names: the first minus the second, and the largest gap."),
+        typer.Option("--difference", help="For two names: the first minus the second, and the largest gap."),
     ] = False,
     range_: Annotated[
         str, typer.Option("--range", metavar="LOW:HIGH", help="Where x begins and ends.")
@@ -49,14 +49,15 @@ def plot_activation(
     output: options.Output = None,
     json: options.Json = False,
     csv: Annotated[
-        bool, typer.Option("--csv", help="A line a point: x and each function.", rich_help_panel=options.OUT)
+        bool,
+        typer.Option("--csv", help="A line per point: x and each function.", rich_help_panel=options.OUT),
     ] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Draw activation functions: in the terminal, or with --output as .png, .svg or .pdf.
 
-    Without names it is the tutorial's figure: GELU, in the tanh form of GPT-2, beside ReLU. Gated
-    feed-forwards (glu, swiglu …) are drawn as functions of one number, both branches x.
+    Without names it is the tutorial's figure: GELU, in the tanh form of GPT-2, next to ReLU. Gated
+    feed-forwards (glu, swiglu …) are drawn as functions of one number: both branches are x.
 
     [bold]Examples[/bold]
 
@@ -68,43 +69,35 @@ def plot_activation(
 
     gptcli plot-activation swiglu geglu --range=-6:6 --csv
     """
-    chosen = [_known(name) for name in names or ("gelu_tanh", "relu")]
+    known = [_known(name) for name in names or ("gelu_tanh", "relu")]
     low, high = _range(range_)
-    ending = None if json or csv else picture_format(output)
+    file_format = None if json or csv else picture_format(output)
     if not 2 <= points <= MOST_POINTS:
         raise UsageError(f"--points {points}: expected 2 to {MOST_POINTS:,}")
     if json and csv:
         raise UsageError("--json and --csv are two forms of one answer; give one of them")
-    if difference and (len(chosen) != 2 or derivative):
-        raise UsageError(f"--difference takes two names and no --derivative, got {' '.join(chosen)}")
+    if difference and (len(known) != 2 or derivative):
+        raise UsageError(f"--difference takes two names and no --derivative, got {' '.join(known)}")
     check_writable(output)
 
     from gptcli.plots import activations as plots
 
-    title = "{} activation function"
-    gap = None
     if difference:
-        curve, gap, at = plots.difference(chosen[0], chosen[1], low, high, points)
-        curves, title = [curve], f"{{}}: at most {gap:.3g}, at x = {at:.3f}"
+        curves, title = plots.difference(known[0], known[1], low, high, points)
     else:
-        curves = plots.sample(chosen, low, high, points, derivative=derivative)
-    if not names:  # the tutorial has one GELU and calls it so
+        curves = plots.sample(known, low, high, points, derivative=derivative)
+        title = "{} derivative" if derivative else "{} activation function"
+    if not names:  # the tutorial has one GELU, and calls it that
         curves = [replace(curve, label=curve.label.removesuffix(" (tanh)")) for curve in curves]
-    if derivative:
-        title = "{} derivative"
-    if ending:
-        assert output is not None
-        write_atomically(output, plots.figure_bytes(curves, title, ending, panels=not names))
-        return
     answer = Answer(output)
-    if json:
-        answer.write(_as_json(curves) + "\n")
-    elif csv:
-        answer.write(_as_csv(curves))
+    if file_format:
+        answer.write_bytes(plots.figure_bytes(curves, title, file_format, panels=not names))
+    elif json or csv:
+        answer.write(_as_json(curves) + "\n" if json else _as_csv(curves))
     else:
         answer.write(plots.terminal_plot(curves, title, shutil.get_terminal_size().columns))
     answer.close()
-    if gap is not None and (json or csv):
+    if difference and (json or csv):
         Notes(quiet).note(title.format(curves[0].label))
 
 

@@ -13,12 +13,12 @@ from gptcli.system.torchrun import read_torchrun
 
 if TYPE_CHECKING:
     from gptcli.api import LoadedModel, ModelSource
-    from gptcli.parallel.group import Group
+    from gptcli.parallel.process_group import ProcessGroup
 
 T = TypeVar("T")
 
 
-def join(device: str) -> Group | None:
+def join(device: str) -> ProcessGroup | None:
     """Meet the other processes that share the model; None where this one is alone."""
     if (torchrun := read_torchrun()) is None:
         return None
@@ -46,7 +46,7 @@ def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel
 class SharedRecords(Generic[T]):
     """`ReadAhead` for several processes: when and what is read must be the same for all of them."""
 
-    def __init__(self, own: ReadAhead[T], group: Group) -> None:
+    def __init__(self, own: ReadAhead[T], group: ProcessGroup) -> None:
         """Share what the first process reads; the others read nothing."""
         self._own, self._group = own, group
         self.ended = False
@@ -54,5 +54,5 @@ class SharedRecords(Generic[T]):
     def next(self, timeout_seconds: float | None) -> T | None:
         """Return the next item; None when none came in time, or when it has `ended`."""
         item = self._own.next(timeout_seconds) if self._group.is_first else None
-        item, self.ended = self._group.from_first((item, self._own.ended))
+        item, self.ended = self._group.broadcast_object((item, self._own.ended))
         return item

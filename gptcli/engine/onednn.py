@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from gptcli.model.activations import GELU, ExactGELU, Identity, ReLU, SiLU
 from gptcli.model.feedforward import FeedForward
 from gptcli.model.gpt import GPTModel
+from gptcli.model.int8 import Int8Linear
 
 # From so many tokens on, copying a matrix, or widening it to float32, takes less than it saves.
 MANY_TOKENS, WIDENING_TOKENS = 64, 16
@@ -148,6 +149,8 @@ def use_onednn(model: GPTModel) -> None:
         for name, child in list(module.named_children()):
             if type(child) is nn.Linear:
                 setattr(module, name, OneDnnLinear.over(child))
+            elif isinstance(child, Int8Linear):
+                child.float_linear = linear
     for module in model.modules():
         if isinstance(module, FeedForward):
             _fuse_activation(module)

@@ -1,8 +1,10 @@
 """How gradients shrink with depth, without shortcuts and with: the tutorial's network, and a real GPT."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -24,7 +26,7 @@ class GradientRow:
 
 
 class ExampleDeepNeuralNetwork(nn.Module):
-    """The tutorial's: linears with GELU, each with a shortcut where input and output are of one width."""
+    """The tutorial's network: linears with GELU, with a shortcut around each whose input and output match."""
 
     def __init__(self, layer_sizes: Sequence[int], use_shortcut: bool) -> None:
         super().__init__()
@@ -32,8 +34,8 @@ class ExampleDeepNeuralNetwork(nn.Module):
         pairs = pairwise(layer_sizes)
         self.layers = nn.ModuleList(nn.Sequential(nn.Linear(a, b), GELU()) for a, b in pairs)
 
-    def forward(self, x: Tensor) -> Tensor:
-        """[B, first size] → [B, last size]."""
+    def forward(self, x: Tensor) -> Tensor:  # [B, last size]
+        """Apply the network to x [B, first size]."""
         for layer in self.layers:
             y = layer(x)
             x = x + y if self.use_shortcut and x.shape == y.shape else y
@@ -41,7 +43,10 @@ class ExampleDeepNeuralNetwork(nn.Module):
 
 
 def small_network(layer_sizes: Sequence[int], seed: int) -> list[GradientRow]:
-    """The demonstration: input 1, 0, -1, 1 …, target 0, squared error; the seed draws each network."""
+    """Return the tutorial's demonstration: input 1, 0, -1, 1 …, target 0, squared error.
+
+    The seed draws the weights, the same without shortcuts and with them.
+    """
     columns = []
     for use_shortcut in (False, True):
         with torch.random.fork_rng(devices=[]):
@@ -52,37 +57,62 @@ def small_network(layer_sizes: Sequence[int], seed: int) -> list[GradientRow]:
         torch.autograd.backward(F.mse_loss(y, torch.zeros_like(y)))
         columns.append({name: p.grad for name, p in network.named_parameters() if "weight" in name})
     without, with_ = columns
-    return [GradientRow(name, _mean_size([without[name]]), _mean_size([with_[name]])) for name in without]
+    return [GradientRow(name, _mean_abs([without[name]]), _mean_abs([with_[name]])) for name in without]
 
 
 def gpt_blocks(config: ModelConfig, ids: Sequence[int], seed: int) -> list[GradientRow]:
-    """The same for a fresh GPT: next-token loss of `ids` (two or more), a row for each block's matrices."""
+    """Return a row for the matrices of each block of a GPT with random weights.
+
+    The loss is that of predicting the next token in `ids`, which must be two or more.
+    """
     columns = []
     for use_shortcut in (False, True):
         model = random_model(config, seed)
         idx = torch.tensor([list(ids)])  # [1, T]
-        logits = _logits(model, idx[:, :-1], use_shortcut)  # [1, T - 1, V]
+        with nullcontext() if use_shortcut else without_shortcuts(model):
+            logits = model(idx[:, :-1])  # [1, T - 1, V]
         torch.autograd.backward(F.cross_entropy(logits[0], idx[0, 1:]))
         columns.append(
-            [_mean_size([p.grad for p in block.parameters() if p.ndim == 2]) for block in model.trf_blocks]
+            [_mean_abs([p.grad for p in block.parameters() if p.ndim == 2]) for block in model.trf_blocks]
         )
     return [GradientRow(f"block {i}", *sizes) for i, sizes in enumerate(zip(*columns, strict=True))]
 
 
-def _logits(model: GPTModel, idx: Tensor, use_shortcut: bool) -> Tensor:  # [1, T]
-    """The model's forward pass, or what would be left of it without the shortcuts: [1, T, V]."""
-    if use_shortcut:
-        logits: Tensor = model(idx)
-        return logits
-    x = model.tok_emb(idx) + model.pos_emb(torch.arange(idx.shape[1]))  # [1, T, C]
-    for layer, block in enumerate(model.trf_blocks):
+@contextmanager
+def without_shortcuts(model: GPTModel) -> Iterator[None]:
+    """Remove the shortcuts from a model's blocks inside the `with` block.
+
+    Hooks give each norm the output of the sub-layer before it, and feed zeros to the shortcuts, so that they
+    add nothing and pass no gradient. This is for evaluation mode: attention's output skips its dropout.
+    """
+    previous = torch.empty(0)  # the output of the last sub-layer, [B, T, C]
+
+    def enter_block(_module: nn.Module, inputs: tuple[Any, ...]) -> tuple[Any, ...]:
+        nonlocal previous
+        previous, *others = inputs
+        return torch.zeros_like(previous), *others
+
+    def enter_norm(_module: nn.Module, _inputs: tuple[Any, ...]) -> Tensor:
+        return previous
+
+    def leave_attention(_module: nn.Module, _inputs: tuple[Any, ...], output: Tensor) -> Tensor:
+        nonlocal previous
+        previous = output
+        return torch.zeros_like(output)
+
+    hooks = []
+    for block in model.trf_blocks:
         assert isinstance(block, TransformerBlock)
-        x = block.att(block.norm1(x), None, None, layer)  # [1, T, C]
-        x = block.ff(block.norm2(x))  # [1, T, C]
-    bare: Tensor = model.out_head(model.final_norm(x))  # [1, T, V]
-    return bare
+        hooks.append(block.register_forward_pre_hook(enter_block))
+        hooks += [norm.register_forward_pre_hook(enter_norm) for norm in (block.norm1, block.norm2)]
+        hooks.append(block.att.register_forward_hook(leave_attention))
+    try:
+        yield
+    finally:
+        for hook in hooks:
+            hook.remove()
 
 
-def _mean_size(gradients: Sequence[Tensor | None]) -> float:
+def _mean_abs(gradients: Sequence[Tensor | None]) -> float:
     sizes = [gradient.abs().flatten() for gradient in gradients if gradient is not None]
     return float(torch.cat(sizes).mean())

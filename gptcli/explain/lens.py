@@ -1,7 +1,7 @@
 """The logit lens: what each layer would predict if the model ended there.
 
-Source: nostalgebraist 2020, "interpreting GPT: the logit lens". The final norm stands before the head here as
-it does in the model, so the last row is the model's own prediction.
+Source: nostalgebraist 2020, "interpreting GPT: the logit lens". As in the model, the final norm comes before
+the head, so the last row is the model's own prediction.
 """
 
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ from gptcli.model.gpt import GPTModel
 
 @dataclass(frozen=True)
 class LensRow:
-    """The top tokens after a layer; `name` is `embedding` or `block i`."""
+    """The top tokens after a layer, which `name` calls `embedding` or `block i`."""
 
     name: str
     candidates: list[Candidate]
@@ -23,7 +23,7 @@ class LensRow:
 
 @torch.inference_mode()
 def logit_lens(model: GPTModel, trace: Trace, position: int, k: int) -> list[LensRow]:
-    """The k top tokens after the embedding and after each block, for the token at `position`."""
+    """Return the k top next tokens for `position`, after the embedding and after each block."""
     rows = []
     for layer, residual in enumerate(trace.residual[::2]):
         logits = model.out_head(model.final_norm(residual[position]))  # [V]

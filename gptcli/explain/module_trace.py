@@ -1,4 +1,4 @@
-"""The journey of a batch: every module in the order of execution, its shapes and its work."""
+"""The module trace of a batch: every module in the order of execution, with its shapes and FLOPs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -8,16 +8,18 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from gptcli.config.model_config import ModelConfig
 from gptcli.config.shapes import Shape
 from gptcli.model.attention import MultiHeadAttention
 from gptcli.model.gpt import GPTModel
+from gptcli.model.init import empty_model, random_model
 
 
 @dataclass(frozen=True)
-class Stop:
-    """One module as the batch passes it.
+class ModuleCall:
+    """One call of a module: the shapes of its input (`enters`) and of its output (`leaves`).
 
-    `flops` are those of the matrix products inside (a multiply-add is two), `parameters` all that it holds.
+    `flops` counts the matrix products inside it (a multiply-add is two), `parameters` all that it holds.
     """
 
     name: str
@@ -29,44 +31,55 @@ class Stop:
 
 
 @torch.inference_mode()
-def journey(model: GPTModel, idx: Tensor) -> list[Stop]:
-    """Run ids [B, T] through the model, on the meta device if need be; a stop a module, parents last."""
-    stops: list[Stop] = []
-    work: dict[str, int] = {}
-    hooks = [
-        module.register_forward_hook(_passing(name, stops, work), with_kwargs=False)
-        for name, module in model.named_modules()
-        if name
-    ]
-    try:
-        model(idx)
-    finally:
-        for hook in hooks:
-            hook.remove()
-    return stops
+def trace_modules(model: GPTModel, ids: Sequence[Sequence[int]]) -> list[ModuleCall]:
+    """Run ids (B rows of T) through the model and return the calls in order, a module after its children.
+
+    The calls are those of the network that the config describes, with the model's float parameters: an engine
+    may have replaced its layers by faster ones.
+    """
+    network = _network_of(model)
+    calls: list[ModuleCall] = []
+    own_flops: dict[str, int] = {}
+    for name, module in network.named_modules():
+        if name:
+            module.register_forward_hook(_recorder(name, calls, own_flops))
+    network(torch.tensor(ids, device=network.tok_emb.weight.device))
+    return calls
 
 
-def journey_of(model: GPTModel, ids: Sequence[Sequence[int]]) -> list[Stop]:
-    """`journey` for ids as lists, put where the model is."""
-    return journey(model, torch.tensor(ids, device=model.tok_emb.weight.device))
+def trace_modules_of_config(config: ModelConfig, ids: Sequence[Sequence[int]], seed: int) -> list[ModuleCall]:
+    """Return the module trace of a model without weights: shapes alone, in no memory.
+
+    A mixture of experts needs weights to choose experts, so it gets random ones from the seed.
+    """
+    return trace_modules(random_model(config, seed) if config.is_moe else empty_model(config), ids)
 
 
-def _passing(
-    name: str, stops: list[Stop], work: dict[str, int]
+def _network_of(model: GPTModel) -> GPTModel:
+    """Return the plain network of a model's config, which shares its parameters."""
+    network = empty_model(model.config)
+    network.load_state_dict(model.state_dict(), assign=True)
+    network.tie_head()
+    return network
+
+
+def _recorder(
+    name: str, calls: list[ModuleCall], own_flops: dict[str, int]
 ) -> Callable[[nn.Module, tuple[Any, ...], Tensor], None]:
-    def passed(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
-        work[name] = _own_flops(module, inputs[0], output)
-        flops = sum(n for inner, n in work.items() if inner == name or inner.startswith(name + "."))
-        parameters = sum(p.numel() for p in module.parameters())
-        stops.append(
-            Stop(name, type(module).__name__, tuple(inputs[0].shape), tuple(output.shape), parameters, flops)
-        )
+    """Return a forward hook that appends each call of the module `name`."""
 
-    return passed
+    def record(module: nn.Module, inputs: tuple[Any, ...], output: Tensor) -> None:
+        own_flops[name] = _own_flops(module, inputs[0], output)
+        flops = sum(n for inner, n in own_flops.items() if inner == name or inner.startswith(name + "."))
+        parameters = sum(p.numel() for p in module.parameters())
+        enters, leaves = tuple(inputs[0].shape), tuple(output.shape)
+        calls.append(ModuleCall(name, type(module).__name__, enters, leaves, parameters, flops))
+
+    return record
 
 
 def _own_flops(module: nn.Module, x: Tensor, y: Tensor) -> int:
-    """Matrix products of this module itself, not of those inside it."""
+    """Count the matrix products of a module itself, without those of its children."""
     if isinstance(module, nn.Linear):
         return 2 * module.in_features * prod(y.shape)
     if isinstance(module, MultiHeadAttention):

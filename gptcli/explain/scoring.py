@@ -1,4 +1,4 @@
-"""What comes next: the top tokens, and how well the actual ones were predicted."""
+"""Predictions of the next token: the top candidates, and how well the actual tokens were predicted."""
 
 import math
 from collections.abc import Sequence
@@ -18,8 +18,8 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Scored:
-    """An actual next token: what the model made of it before it came."""
+class TokenScore:
+    """How well the model predicted an actual token: its log-probability in nats, and its rank from 1."""
 
     position: int
     token_id: int
@@ -28,7 +28,7 @@ class Scored:
 
 
 def top_candidates(logits: Tensor, k: int) -> list[Candidate]:
-    """The k most probable tokens by logits [V]; ties in the order of their ids."""
+    """Return the k most probable tokens by logits [V]; those with equal logits come in order of their ids."""
     logits = logits.double()
     probabilities = logits.softmax(-1)  # [V]
     order = logits.sort(descending=True, stable=True).indices[:k].tolist()
@@ -38,19 +38,19 @@ def top_candidates(logits: Tensor, k: int) -> list[Candidate]:
     ]
 
 
-def score(logits: Tensor, ids: Sequence[int]) -> list[Scored]:
-    """Each token of `ids` but the first, by the logits [T, V] of the position before it; in nats."""
+def score_tokens(logits: Tensor, ids: Sequence[int]) -> list[TokenScore]:
+    """Score each of the T ids except the first, by the row of logits [T, V] for the position before it."""
     logprobs = logits.double().log_softmax(-1)  # [T, V]
-    scored = []
+    scores = []
     for position in range(1, len(ids)):
         row, token = logprobs[position - 1], ids[position]
         rank = 1 + int((row > row[token]).sum())
-        scored.append(Scored(position, token, float(row[token]), rank))
-    return scored
+        scores.append(TokenScore(position, token, float(row[token]), rank))
+    return scores
 
 
-def perplexity(scored: Sequence[Scored]) -> float:
-    """exp of the mean negative log-probability; NaN for no tokens."""
-    if not scored:
+def perplexity(scores: Sequence[TokenScore]) -> float:
+    """Return exp of the mean negative log-probability; NaN if there are no tokens."""
+    if not scores:
         return math.nan
-    return math.exp(-sum(token.logprob for token in scored) / len(scored))
+    return math.exp(-sum(score.logprob for score in scores) / len(scores))

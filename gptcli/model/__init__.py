@@ -1,1 +1,1 @@
-"""The model: embeddings, blocks, head, and the cache that it takes as an argument."""
+"""The model: embeddings, blocks and head, and the key/value cache that its forward pass takes."""

@@ -1,7 +1,7 @@
-"""The activation functions, each a module; PyTorch's own function wherever it has one.
+"""The activation functions as modules, by PyTorch's own function wherever it has one.
 
-All take any shape and give the same shape, in the same dtype. A new activation is a class here and a line in
-the table of `gptcli/config/activations.py`.
+All take any shape and return the same shape and dtype. A new activation is a class here and a line in the
+table of `gptcli/config/activations.py`.
 """
 
 from collections.abc import Callable
@@ -47,14 +47,14 @@ class SigmoidGELU(nn.Module):
 
 
 class Sigmoid(nn.Module):
-    """σ(x) = 1 / (1 + exp(-x)); as a gate it makes GLU. Source: Dauphin et al. 2017."""
+    """σ(x) = 1 / (1 + exp(-x)); the gate of GLU. Source: Dauphin et al. 2017."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.sigmoid(x)
 
 
 class Tanh(nn.Module):
-    """tanh(x); as a gate, the LSTM's. Source: Dauphin et al. 2017, section 3."""
+    """tanh(x); the gate of an LSTM. Source: Dauphin et al. 2017, section 3."""
 
     def forward(self, x: Tensor) -> Tensor:
         return torch.tanh(x)
@@ -70,7 +70,7 @@ class SiLU(nn.Module):
 class Swish(nn.Module):
     """x·σ(β·x): x/2 for β = 0, SiLU for 1, ReLU for β → ∞. Source: Ramachandran et al. 2017, section 4.
 
-    With `learn` β is a parameter, a scalar that begins at `beta`.
+    With `learn`, β is a scalar parameter that starts at `beta`.
     """
 
     def __init__(self, beta: float = 1.0, learn: bool = False) -> None:
@@ -83,7 +83,7 @@ class Swish(nn.Module):
 
 
 class Identity(nn.Module):
-    """x itself; as a gate it makes the bilinear layer. Source: Mnih & Hinton 2007; Shazeer 2020."""
+    """x itself; the gate of the bilinear layer. Source: Mnih & Hinton 2007; Shazeer 2020."""
 
     def forward(self, x: Tensor) -> Tensor:
         return x

@@ -8,7 +8,7 @@ from gptcli.model.cache import KVCache
 
 
 class MultiHeadAttention(nn.Module):
-    """softmax(Q·Kᵀ/√D)·V in H heads side by side, then one output projection.
+    """softmax(Q·Kᵀ/√D)·V in H parallel heads, then one output projection.
 
     Source: Vaswani et al. 2017, "Attention Is All You Need", section 3.2.
     """
@@ -25,26 +25,26 @@ class MultiHeadAttention(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, *, last_only: bool = False
     ) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]; with a cache the new tokens also see its S - T tokens of this `layer`.
+        """Attend from the T tokens of x [B, T, C]; with a cache, also to its S - T tokens of this `layer`.
 
-        With `last_only` what the last token sees, [B, 1, C].
+        With `last_only` the result is the last token's alone, [B, 1, C].
         """
         q, k, v = map(self.split_heads, self.project(x))  # [B, H, T, D] each
         if cache is not None:
             k, v = cache.append(layer, k, v)  # [B, H, S, D]
         if last_only:
-            q, mask = q[:, :, -1:], None  # [B, H, 1, D]; it sees everything
+            q, mask = q[:, :, -1:], None  # [B, H, 1, D]; the last token sees all
         dropout, is_causal = self.drop_rate if self.training else 0.0, mask is None and q.shape[2] > 1
         y = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)  # [B, H, T, D]
         y = y.transpose(1, 2).flatten(2)  # [B, T, C]
         projected: Tensor = self.out_proj(y)  # [B, T, C]
         return projected
 
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, T, C]
-        """Query, key and value of every token, [B, T, C] → [B, T, C] each."""
+    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, T, C] each
+        """Return query, key and value of every token of x [B, T, C]."""
         return self.W_query(x), self.W_key(x), self.W_value(x)
 
-    def split_heads(self, x: Tensor) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, H, T, D]."""
+    def split_heads(self, x: Tensor) -> Tensor:  # [B, H, T, D]
+        """Split the last axis of x [B, T, C] into heads."""
         B, T, _ = x.shape
         return x.view(B, T, -1, self.head_dim).transpose(1, 2)  # [B, H, T, D]

@@ -1,4 +1,4 @@
-"""The feed-forward sub-layers: two linears with an activation between, or a gated pair and a third."""
+"""The feed-forward sub-layers: two linears with an activation between them, or three with a gate."""
 
 from torch import Tensor, nn
 
@@ -22,7 +22,7 @@ class FeedForward(nn.Module):
         self.drop = nn.Dropout(config.ffn_drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]."""
+        """Apply the layer to every position of x [B, T, C]."""
         up, activation, down = self.layers
         hidden = self.drop(activation(up(x)))  # [B, T, F]
         y: Tensor = down(hidden)  # [B, T, C]
@@ -30,9 +30,9 @@ class FeedForward(nn.Module):
 
 
 class GatedFeedForward(nn.Module):
-    """W_down·(act(W_gate·x) ⊙ W_up·x): GLU, bilinear, ReGLU, GEGLU, SwiGLU by their activation.
+    """W_down·(act(W_gate·x) ⊙ W_up·x): GLU, bilinear, ReGLU, GEGLU or SwiGLU, depending on the activation.
 
-    Source: Shazeer 2020, "GLU Variants Improve Transformer", equations 5 and 6. Names are LLaMA's.
+    Source: Shazeer 2020, "GLU Variants Improve Transformer", equations 5 and 6. The names are LLaMA's.
     """
 
     def __init__(self, config: ModelConfig) -> None:
@@ -44,7 +44,7 @@ class GatedFeedForward(nn.Module):
         self.drop = nn.Dropout(config.ffn_drop_rate)
 
     def forward(self, x: Tensor) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]."""
+        """Apply the layer to every position of x [B, T, C]."""
         hidden = self.drop(self.activation(self.gate_proj(x)) * self.up_proj(x))  # [B, T, F]
         y: Tensor = self.down_proj(hidden)  # [B, T, C]
         return y

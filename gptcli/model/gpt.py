@@ -1,6 +1,6 @@
 """The GPT: token and position embeddings, pre-norm transformer blocks, final norm, output head.
 
-The shapes at the margin, here and in every other file, use one legend:
+The shapes in comments, here and in every other file, use one legend:
 
     B  batch                 H  attention heads         F  ffn_dim
     T  new tokens            D  width of one head       V  vocabulary
@@ -24,7 +24,7 @@ from gptcli.model.norm import LayerNorm
 
 
 class TransformerBlock(nn.Module):
-    """Attention, then feed-forward; each behind a norm (pre-norm) and beside a shortcut.
+    """Attention, then feed-forward; each after a norm (pre-norm) and with a shortcut around it.
 
     Source: Radford et al. 2019, "Language Models are Unsupervised Multitask Learners", section 2.3.
     """
@@ -40,18 +40,18 @@ class TransformerBlock(nn.Module):
     def forward(
         self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, *, last_only: bool = False
     ) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]; with `last_only` the last token's alone, [B, 1, C]."""
+        """Apply the block to x [B, T, C]; with `last_only` return the last token alone, [B, 1, C]."""
         y = self.att(self.norm1(x), mask, cache, layer, last_only=last_only)  # [B, T or 1, C]
         x = x[:, -y.shape[1] :] + self.drop_shortcut(y)  # [B, T or 1, C]
         x = x + self.drop_shortcut(self.ff(self.norm2(x)))  # [B, T, C]
-        return x  # noqa: RET504 - two lines alike
+        return x  # noqa: RET504 - so that the two lines look alike
 
 
 class GPTModel(nn.Module):
-    """GPT-2, as the config shapes it. A tied head shares its weight with the token embedding."""
+    """A GPT-2 of the shape that a config gives. A tied head shares the weight of the token embedding."""
 
     def __init__(self, config: ModelConfig) -> None:
-        # Modules are made in the tutorial's order: with its seed they draw its published weights.
+        # The order of creation is the tutorial's: with its seed the modules draw its published weights.
         super().__init__()
         self.config = config
         self.tok_emb = nn.Embedding(config.vocab_size, config.emb_dim)
@@ -63,14 +63,14 @@ class GPTModel(nn.Module):
         self.tie_head()
 
     def tie_head(self) -> None:
-        """Let a tied head share the embedding's weight (again, after a move that made two of the one)."""
+        """Make a tied head share the embedding's weight; needed again after a move, which makes two of it."""
         if self.config.tie_embeddings:
             self.out_head.weight = self.tok_emb.weight
 
-    def forward(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:  # [B, T]
-        """Token ids [B, T] → logits [B, T, V]; with a cache the ids go on from what it holds.
+    def forward(self, idx: Tensor, cache: KVCache | None = None) -> Tensor:  # [B, T, V]
+        """Return the logits for token ids [B, T], which continue what the cache holds, if there is one.
 
-        T plus the cached length must not exceed `context_length`: learned positions end there.
+        T plus the cached length must not exceed `context_length`, where the learned positions end.
         """
         logits: Tensor = self.out_head(self.hidden(idx, cache))  # [B, T, V]
         return logits
@@ -84,20 +84,22 @@ class GPTModel(nn.Module):
             config, batch_size, capacity, n_heads=n_heads, dtype=weight.dtype, device=weight.device
         )
 
-    def greedy_logits(self, hidden: Tensor) -> Tensor:  # [..., C]
-        """The head's logits as far as greedy decoding looks at them, [..., C] → [..., V]: here all of them.
+    def greedy_logits(self, hidden: Tensor) -> Tensor:  # [..., V]
+        """Return the logits that greedy decoding needs, for `hidden` [..., C]: here all of them.
 
-        The largest, any near it, and their probabilities are those of `out_head`.
+        A subclass may return others for tokens that are far from the largest. The largest logit, those close
+        to it, and their probabilities are always those of `out_head`.
         """
         logits: Tensor = self.out_head(hidden)  # [..., V]
         return logits
 
     def hidden(
         self, idx: Tensor, cache: KVCache | None = None, *, last_only: bool = False
-    ) -> Tensor:  # [B, T]
-        """What the head reads: the last block's output behind the final norm, [B, T] → [B, T, C].
+    ) -> Tensor:  # [B, T, C]
+        """Return the input of the head for token ids [B, T]: the last block's output after the final norm.
 
-        With `last_only` the last token's, [B, 1, C]: of the others the last block computes keys and values.
+        With `last_only` the result is the last token's, [B, 1, C], and the last block computes only the keys
+        and values of the others.
         """
         T = idx.shape[1]
         start = cache.length if cache is not None else 0
@@ -112,7 +114,7 @@ class GPTModel(nn.Module):
             is_last = layer == len(self.trf_blocks) - 1
             x = block(
                 x, mask, cache, layer, last_only=last_only and is_last
-            )  # [B, T, C]; in the end [B, 1, C]
+            )  # [B, T, C], or [B, 1, C] after the last block
         if cache is not None:
             cache.advance(T)
         normed: Tensor = self.final_norm(x)  # [B, T, C]
@@ -120,7 +122,10 @@ class GPTModel(nn.Module):
 
 
 def generate_text_simple(model: GPTModel, idx: Tensor, max_new_tokens: int, context_size: int) -> Tensor:
-    """The tutorial's greedy loop, all of it again for every token: [B, T] → [B, T + max_new_tokens]."""
+    """Append `max_new_tokens` greedy tokens to idx [B, T] and return [B, T + max_new_tokens].
+
+    This is the tutorial's loop: without a cache, it computes the whole text again for every token.
+    """
     for _ in range(max_new_tokens):
         with torch.no_grad():
             logits = model(idx[:, -context_size:])  # [B, T, V]

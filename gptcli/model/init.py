@@ -1,4 +1,4 @@
-"""Ways to come by a model: random weights from a seed, or none at all, to be filled by a loader."""
+"""New models: with random weights from a seed, or without any, to be filled by a loader."""
 
 import math
 import re
@@ -20,9 +20,10 @@ Model = TypeVar("Model", bound=GPTModel)
 RESIDUAL_PROJECTION = re.compile(r"\.(out_proj|layers\.2|down_proj|fc3\.\d+)$")
 
 
-class _WithoutDraws(TorchFunctionMode):
-    """`torch.nn.init` does nothing. On the meta device it would draw nothing either, and take 0.7 s to import
-    what draws nothing there.
+class _SkipInitialization(TorchFunctionMode):
+    """Within this mode `torch.nn.init` does nothing.
+
+    On the meta device it would draw nothing either, but take 0.7 s to import the code that draws nothing.
     """
 
     def __torch_function__(
@@ -35,18 +36,21 @@ class _WithoutDraws(TorchFunctionMode):
 
 
 def empty_model(config: ModelConfig) -> GPTModel:
-    """A model on the meta device: names and shapes, no memory, no draws."""
+    """Return a model on the meta device: it has names and shapes, takes no memory and draws nothing."""
     return empty(GPTModel, config)
 
 
 def empty(kind: type[Model], config: ModelConfig) -> Model:
-    """The same, of any class of models."""
-    with torch.device("meta"), _WithoutDraws():
+    """Return an empty model of a given class."""
+    with torch.device("meta"), _SkipInitialization():
         return kind(config).eval()
 
 
 def random_model(config: ModelConfig, seed: int) -> GPTModel:
-    """Random weights in float32 on the CPU, the same for the same seed; PyTorch's generator is left alone."""
+    """Return a model with random float32 weights on the CPU, which depend on the seed alone.
+
+    PyTorch's global generator keeps its state.
+    """
     model = empty_model(config)
     model.load_state_dict(dict(random_tensors(config, seed)), strict=False, assign=True)
     model.tie_head()
@@ -54,10 +58,11 @@ def random_model(config: ModelConfig, seed: int) -> GPTModel:
 
 
 def random_tensors(config: ModelConfig, seed: int) -> Iterator[tuple[str, Tensor]]:
-    """What `random_model` is made of, parameter by parameter, so that nobody needs to hold all of it.
+    """Yield the parameters of `random_model` one by one, so that no process needs to hold all of them.
 
-    Untied, they are PyTorch's defaults drawn in the tutorial's order. Tied, they are GPT-2's own: PyTorch's
-    N(0, 1) embedding would, as a head, give the token just read a logit far above all others.
+    An untied model gets PyTorch's defaults, drawn in the tutorial's order. A tied one gets GPT-2's own
+    initialization: as a head, PyTorch's N(0, 1) embedding would give the token just read a logit far above
+    all others.
     """
     generator_state = torch.Generator().manual_seed(seed).get_state()
     model = empty_model(config)

@@ -1,47 +1,48 @@
 """int8 weights: a quarter of the bytes that decoding reads, and of the memory that float32 takes."""
 
+from collections.abc import Callable
 from functools import cache
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
-from gptcli.engine.onednn import linear
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
 from gptcli.model.moe import MixtureOfExperts
 
-ROWS = 256  # are made int8 at once
-WIDENED = 1 << 22  # weights that are turned into x's type at once
-FEW_TOKENS = 8  # for so many the operator that reads int8 is made; for more a matrix product is better
+QUANTIZED_ROWS = 256  # rows that are quantized at once
+WIDENED_WEIGHTS = 1 << 22  # int8 weights that are converted to x's dtype at once
+FEW_TOKENS = 8  # PyTorch's int8 operator is made for so few; for more a matrix product is faster
 
 
 def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """The nearest int8 to float rows [O, I], and each row's scale [O]: its largest magnitude over 127.
+    """Return the float rows [O, I] rounded to int8, and the scale of each row [O]: its absmax over 127.
 
     Source: Dettmers et al. 2022, "LLM.int8()", section 2.1 (absmax, row by row).
     """
     rows, scale = torch.empty(weight.shape, dtype=torch.int8, device=weight.device), []
-    for first in range(0, len(weight), ROWS):  # by parts, so that it takes little memory
-        part = weight[first : first + ROWS].float()  # [up to ROWS, I]
-        scale.append(part.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127)
-        rows[first : first + ROWS] = (part / scale[-1][:, None]).round_()
+    for first in range(0, len(weight), QUANTIZED_ROWS):  # in blocks, so that it takes little memory
+        block = weight[first : first + QUANTIZED_ROWS].float()  # [up to QUANTIZED_ROWS, I]
+        scale.append(block.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127)
+        rows[first : first + QUANTIZED_ROWS] = (block / scale[-1][:, None]).round_()
     return rows, torch.cat(scale)
 
 
-def product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # [n, I]
-    """[n, I] → [n, O] by int8 rows [O, I] with scales [O], in PyTorch's operator, which reads int8."""
+def int8_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # [n, O]
+    """Multiply x [n, I] by int8 rows [O, I] with scales [O], using PyTorch's operator that reads int8."""
     y: Tensor = torch.ops.aten._weight_int8pack_mm(x, weight, scale.to(x.dtype))
     return y
 
 
 @cache
-def product_is_there(device: torch.device, dtype: torch.dtype) -> bool:
-    """Whether the operator, which is not public, exists on a device and multiplies right."""
+def has_int8_product(device: torch.device, dtype: torch.dtype) -> bool:
+    """Return whether PyTorch's int8 operator, which is not public, works on a device and is correct."""
     numbers = torch.linspace(-3, 3, 2 * 64 + 48 * 64, device=device).sin()
     x, (weight, scale) = numbers[:128].view(2, 64).to(dtype), to_int8(numbers[128:].view(48, 64))
     expected = x.float() @ (weight * scale[:, None]).t()
     try:
-        y = product(x, weight, scale)
+        y = int8_product(x, weight, scale)
     except (AttributeError, TypeError, RuntimeError, NotImplementedError):
         return False
     tolerance = 1e-5 if dtype == torch.float32 else 2e-2
@@ -49,39 +50,45 @@ def product_is_there(device: torch.device, dtype: torch.dtype) -> bool:
 
 
 class Int8Linear(nn.Module):
-    """y = scale ⊙ (Q·x) + bias, with Q int8 and one scale a row; x and all sums stay as they are."""
+    """y = scale ⊙ (Q·x) + bias, with Q in int8 and one scale a row; x and all sums keep their dtype."""
 
     weight: Tensor
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear, rows: tuple[Tensor, Tensor] | None = None) -> None:
-        """The nearest int8 to a float linear [O, I]; `rows` are those and their scales, if they are there."""
+    def __init__(self, linear: nn.Linear, quantized: tuple[Tensor, Tensor] | None = None) -> None:
+        """Quantize a float linear [O, I], or take what `to_int8` has already made of its weight."""
         super().__init__()
-        weight, scale = rows or to_int8(linear.weight.detach())  # [O, I], [O]
+        weight, scale = quantized or to_int8(linear.weight.detach())  # [O, I], [O]
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
+        # An engine may set a faster function with the same arguments and result.
+        self.float_linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear
 
-    def forward(self, x: Tensor) -> Tensor:  # [..., I]
-        """[..., I] → [..., O]."""
-        if x.is_cuda and x.numel() <= FEW_TOKENS * x.shape[-1] and product_is_there(x.device, x.dtype):
-            y = product(x.reshape(-1, x.shape[-1]), self.weight, self.scale).view(
-                *x.shape[:-1], -1
-            )  # [..., O]
-            return y if self.bias is None else y + self.bias
-        # By parts: a head in float32 at once would be 150 MB, which the system has to hand out page by page.
-        parts = torch.split(self.weight, max(1, WIDENED // self.weight.shape[1]))
-        y = torch.cat([linear(x, part.to(x.dtype), None) for part in parts], dim=-1)  # [..., O]
-        y = y * self.scale.to(x.dtype)
+    def forward(self, x: Tensor) -> Tensor:  # [..., O]
+        """Apply the layer to x [..., I]."""
+        if x.is_cuda and x.numel() <= FEW_TOKENS * x.shape[-1] and has_int8_product(x.device, x.dtype):
+            tokens = x.reshape(-1, x.shape[-1])  # [n, I]
+            y = int8_product(tokens, self.weight, self.scale).view(*x.shape[:-1], -1)  # [..., O]
+        else:
+            y = self._widened_product(x) * self.scale.to(x.dtype)  # [..., O]
         return y if self.bias is None else y + self.bias
+
+    def _widened_product(self, x: Tensor) -> Tensor:  # [..., O]
+        """Multiply x [..., I] by the int8 rows, converted block by block.
+
+        A head converted at once would be 150 MB, which the system has to hand out page by page.
+        """
+        blocks = torch.split(self.weight, max(1, WIDENED_WEIGHTS // self.weight.shape[1]))
+        return torch.cat([self.float_linear(x, block.to(x.dtype), None) for block in blocks], dim=-1)
 
 
 def quantize_int8(model: GPTModel) -> GPTModel:
-    """The model with every linear in int8, in place, but for routers: which expert is a matter of rounding.
+    """Replace every linear of the model by its int8 form, in place, and return the model.
 
-    A head that shares the embedding's weight gets int8 of its own; the embedding, of which a step reads one
-    row, stays.
+    Routers stay in float: rounding would change which expert they choose. A head that shares the embedding's
+    weight gets int8 weights of its own; the embedding stays, because a step reads one row of it.
     """
     for module in list(model.modules()):
         for name, child in list(module.named_children()):
@@ -92,9 +99,9 @@ def quantize_int8(model: GPTModel) -> GPTModel:
 
 
 def int8_copy(model: GPTModel, head: tuple[Tensor, Tensor] | None = None) -> GPTModel:
-    """A model of its own with every linear in int8 and all else shared with `model`, which stays as it is.
+    """Return a second model with every linear in int8 and all else shared with `model`, which is unchanged.
 
-    `head` is what `to_int8` makes of the head, where that is there already.
+    `head` is what `to_int8` makes of the head, if the caller has it already.
     """
     copy = empty_model(model.config)
     copy.load_state_dict(model.state_dict(), assign=True)

@@ -1,4 +1,4 @@
-"""Layer normalisation over the embedding width."""
+"""Layer normalization over the embedding width."""
 
 import torch
 import torch.nn.functional as F
@@ -10,7 +10,7 @@ from gptcli.config.model_config import ModelConfig
 class LayerNorm(nn.Module):
     """scale · (x - mean) / √(variance + eps) + shift, over the last axis.
 
-    The variance divides by C, as GPT-2 does, or by C - 1 with `norm_unbiased` (the tutorial's listing).
+    The variance divides by C, as in GPT-2, or by C - 1 with `norm_unbiased`, as in the tutorial's listing.
     Source: Ba et al. 2016, "Layer Normalization", section 3.
     """
 
@@ -22,7 +22,7 @@ class LayerNorm(nn.Module):
         self.shift = nn.Parameter(torch.zeros(config.emb_dim))
 
     def forward(self, x: Tensor) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]."""
+        """Normalize x [B, T, C] over its last axis."""
         if not self.unbiased:  # the same formula, fused
             return F.layer_norm(x, self.scale.shape, self.scale, self.shift, self.eps)
         variance, mean = torch.var_mean(x, dim=-1, keepdim=True, correction=1)  # [B, T, 1] each

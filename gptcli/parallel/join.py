@@ -1,4 +1,4 @@
-"""How a process of `torchrun` finds its device and the others, and which one tells why a run has ended."""
+"""The start of a process of `torchrun`: its device and group, and whether it reports the run's failure."""
 
 from datetime import timedelta
 
@@ -6,19 +6,19 @@ import torch
 from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from gptcli.errors import DeviceError, UsageError, count
-from gptcli.parallel.group import Group
+from gptcli.parallel.process_group import ProcessGroup
 from gptcli.system.device import find_device
 from gptcli.system.torchrun import Torchrun
 
 
-def join(torchrun: Torchrun, device: str) -> Group:
-    """Meet the other processes, on the GPU of this process's number or on the CPU.
+def join(torchrun: Torchrun, device: str) -> ProcessGroup:
+    """Join the other processes, on the GPU with this process's local rank or on the CPU.
 
-    Raises `UsageError` for a numbered device, `DeviceError` for more processes than GPUs, `ResourceError`
-    where the others do not come.
+    Raises `UsageError` for a numbered device, `DeviceError` for more processes than GPUs, `ResourceError` if
+    the others do not start.
     """
     if ":" in device:
-        raise UsageError(f"--device {device}: under torchrun every process takes a GPU of its own; say cuda")
+        raise UsageError(f"--device {device}: under torchrun every process takes its own GPU; say cuda")
     place = find_device(device)
     if place.type == "cuda":
         n = torch.cuda.device_count()
@@ -28,18 +28,18 @@ def join(torchrun: Torchrun, device: str) -> Group:
                 " say --device cpu, or fewer"
             )
         place = torch.device("cuda", torchrun.local_rank)
-    return Group(torchrun, place)
+    return ProcessGroup(torchrun, place)
 
 
 def is_first_to_fail(torchrun: Torchrun) -> bool:
-    """Whether no other process of this run has asked this before: one tells why the run has ended.
+    """Return whether no other process of this run has called this before, so that one reports the failure.
 
-    Where `torchrun`, which keeps count, cannot be asked any more, it is the first process.
+    `torchrun` keeps the count. If it cannot be reached any more, the answer is true for process 0.
     """
     if torchrun.master_addr is None or torchrun.master_port is None:
         return torchrun.rank == 0
     try:
-        # torchrun's own, which outlives every process that it has started.
+        # This store is torchrun's own: it outlives the processes.
         store = TCPStore(torchrun.master_addr, torchrun.master_port, timeout=timedelta(seconds=5))
         return store.add(f"gptcli/failed/{torchrun.restart_count}", 1) == 1
     except (ValueError, RuntimeError):

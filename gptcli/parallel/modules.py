@@ -1,7 +1,8 @@
-"""The layers of a model that is cut over processes: each takes and gives what the whole layer would.
+"""The layers of a model that is sharded over processes: each computes what the unsharded layer would.
 
-Column-parallel layers have some of the outputs and tell nobody; row-parallel ones have the inputs that such a
-layer left behind, and add up. Source: Shoeybi et al. 2019, "Megatron-LM", section 3.
+A column-parallel layer computes some of the outputs and needs no communication. A row-parallel layer takes
+those as its inputs, and the processes add up their results. Source: Shoeybi et al. 2019, "Megatron-LM",
+section 3.
 """
 
 import torch
@@ -12,69 +13,76 @@ from gptcli.config.partition import Rank
 from gptcli.engine.summary import restore, summarize
 from gptcli.model.int8 import Int8Linear
 from gptcli.model.moe import MixtureOfExperts
-from gptcli.parallel.group import Group
+from gptcli.parallel.process_group import ProcessGroup
 
 
 class RowParallelLinear(nn.Module):
-    """Σ over the processes of W[:, mine]·x[mine], then the bias, once."""
+    """Σ over the processes of W[:, columns]·x[columns], then the bias, which is added once."""
 
-    def __init__(self, mine: nn.Linear | Int8Linear, group: Group) -> None:
-        """From this process's columns of the matrix, with the whole bias."""
+    def __init__(self, shard: nn.Linear | Int8Linear, group: ProcessGroup) -> None:
+        """Take this process's columns of the matrix, with the whole bias."""
         super().__init__()
-        self.bias, mine.bias = mine.bias, None
-        self.mine, self.group = mine, group
+        self.bias, shard.bias = shard.bias, None
+        self.shard, self.group = shard, group
 
-    def forward(self, x: Tensor) -> Tensor:  # [..., I of mine]
-        """[..., I of mine] → [..., O]."""
-        y = self.group.sum(self.mine(x))  # [..., O]
+    def forward(self, x: Tensor) -> Tensor:  # [..., O]
+        """Apply the layer to x [..., I of this shard]."""
+        y = self.group.all_reduce(self.shard(x))  # [..., O]
         return y if self.bias is None else y + self.bias
 
 
 class VocabParallelEmbedding(nn.Module):
-    """The embedding of tokens; each process has those of its part of the vocabulary, and zeros for others."""
+    """The token embedding; each process looks up its own tokens and adds zeros for the others."""
 
-    def __init__(self, weight: nn.Parameter, mine: range, group: Group) -> None:
+    def __init__(self, weight: nn.Parameter, tokens: range, group: ProcessGroup) -> None:
+        """Take this process's rows of the embedding, those of `tokens`."""
         super().__init__()
-        self.weight, self.mine, self.group = weight, mine, group
+        self.weight, self.tokens, self.group = weight, tokens, group
 
-    def forward(self, idx: Tensor) -> Tensor:  # [B, T]
-        """[B, T] → [B, T, C]."""
-        is_mine = (idx >= self.mine.start) & (idx < self.mine.stop)  # [B, T]
-        rows = F.embedding((idx - self.mine.start).where(is_mine, 0), self.weight)  # [B, T, C]
-        return self.group.sum(rows.where(is_mine.unsqueeze(-1), 0))  # [B, T, C]
+    def forward(self, idx: Tensor) -> Tensor:  # [B, T, C]
+        """Return the embeddings of token ids [B, T]."""
+        is_here = (idx >= self.tokens.start) & (idx < self.tokens.stop)  # [B, T]
+        rows = F.embedding((idx - self.tokens.start).where(is_here, 0), self.weight)  # [B, T, C]
+        return self.group.all_reduce(rows.where(is_here.unsqueeze(-1), 0))  # [B, T, C]
 
 
 class VocabParallelHead(nn.Module):
-    """Logits; each process computes those of its part of the vocabulary."""
+    """The output head; each process computes the logits of its own tokens."""
 
-    def __init__(self, mine: nn.Linear | Int8Linear, vocab_size: int, group: Group) -> None:
+    def __init__(self, shard: nn.Linear | Int8Linear, vocab_size: int, group: ProcessGroup) -> None:
+        """Take this process's rows of the head; `vocab_size` counts those of all processes."""
         super().__init__()
-        self.mine, self.vocab_size, self.group = mine, vocab_size, group
+        self.shard, self.vocab_size, self.group = shard, vocab_size, group
         size = group.ranks.world_size
         self._spans = [Rank(rank, size).shard_range(vocab_size) for rank in range(size)]
 
-    def forward(self, x: Tensor) -> Tensor:  # [..., C]
-        """All of them, [..., C] → [..., V]."""
+    def forward(self, x: Tensor) -> Tensor:  # [..., V]
+        """Return all logits for x [..., C]."""
         widest = max(map(len, self._spans))
-        logits = self.mine(x)  # [..., V of mine]
-        parts = self.group.gather(F.pad(logits, (0, widest - logits.shape[-1])))
-        return torch.cat([part[..., : len(span)] for part, span in zip(parts, self._spans, strict=True)], -1)
+        logits = self.shard(x)  # [..., V of this shard]
+        gathered = self.group.all_gather(F.pad(logits, (0, widest - logits.shape[-1])))
+        shards = [logits[..., : len(span)] for logits, span in zip(gathered, self._spans, strict=True)]
+        return torch.cat(shards, -1)  # [..., V]
 
-    def greedy(self, x: Tensor) -> Tensor:  # [..., C]
-        """What greedy decoding asks of them, [..., C] → float32 [..., V] on the CPU, by summaries alone."""
-        summary = summarize(self.mine(x))  # [..., 7]
-        return restore([theirs.cpu() for theirs in self.group.gather(summary)], self._spans)  # [..., V]
+    def greedy(self, x: Tensor) -> Tensor:  # [..., V]
+        """Return the logits that greedy decoding needs for x [..., C], float32 on the CPU.
+
+        The processes send a summary of seven numbers instead of all logits.
+        """
+        summary = summarize(self.shard(x))  # [..., 7]
+        return restore([theirs.cpu() for theirs in self.group.all_gather(summary)], self._spans)  # [..., V]
 
 
 class ExpertParallelMixture(nn.Module):
-    """A mixture of experts; each process computes its own for all tokens, and what they give is added up."""
+    """A mixture of experts; each process computes its own experts for all tokens, and the results add up."""
 
-    def __init__(self, mixture: MixtureOfExperts, mine: range, group: Group) -> None:
+    def __init__(self, mixture: MixtureOfExperts, experts: range, group: ProcessGroup) -> None:
+        """Take a mixture of which this process holds `experts`."""
         super().__init__()
-        self.mixture, self.mine, self.group = mixture, mine, group
+        self.mixture, self.experts, self.group = mixture, experts, group
 
     def forward(self, x: Tensor) -> Tensor:  # [B, T, C]
-        """[B, T, C] → [B, T, C]."""
+        """Send each token of x [B, T, C] through its chosen experts and the shared ones."""
         tokens = x.flatten(0, 1)  # [N, C]
-        y = self.group.sum(self.mixture.routed(tokens, self.mine))  # [N, C]
+        y = self.group.all_reduce(self.mixture.routed(tokens, self.experts))  # [N, C]
         return self.mixture.add_shared(y, tokens).view_as(x)  # [B, T, C]

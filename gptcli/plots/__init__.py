@@ -1,1 +1,1 @@
-"""Pictures: figures for files, and drawings for the terminal."""
+"""Plots: figures for files, and drawings for the terminal."""

@@ -1,4 +1,4 @@
-"""Pictures of activation functions: a figure for a file, or curves in the terminal."""
+"""Plots of activation functions: a figure for a file, or curves in the terminal."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -16,10 +16,10 @@ from gptcli.plots.figure import new_figure, to_bytes
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
-# Points of the grid on which extremes are sought.
+# Points of the grid on which extremes are searched.
 FINE = 200_001
 
-# The labels of the gated kinds. Each is drawn as its scalar form, both branches x.
+# The labels of the gated kinds. Each is drawn in its scalar form: both branches are x.
 GATE_LABELS = {
     "glu": "GLU",
     "bilinear": "Bilinear",
@@ -31,7 +31,7 @@ GATE_LABELS = {
 
 @dataclass(frozen=True)
 class Curve:
-    """A function or its derivative, sampled: `y[i]` at `x[i]`; `lowest` is a minimum inside, (x, y)."""
+    """Samples of a function or its derivative, `y[i]` at `x[i]`; `lowest` is its inner minimum (x, y)."""
 
     name: str
     label: str
@@ -43,25 +43,31 @@ class Curve:
 def sample(
     names: Sequence[str], low: float, high: float, points: int, *, derivative: bool = False
 ) -> list[Curve]:
-    """The model's own modules, in float64, at `points` equal steps from `low` to `high`."""
+    """Sample the model's own modules in float64, at `points` evenly spaced x from `low` to `high`."""
     return [_sample(name, low, high, points, derivative) for name in names]
 
 
-def difference(first: str, second: str, low: float, high: float, points: int) -> tuple[Curve, float, float]:
-    """first - second as a curve, its largest absolute value, and the x of that (the greater one of two)."""
+def difference(first: str, second: str, low: float, high: float, points: int) -> tuple[list[Curve], str]:
+    """Return the curve of first - second, and a title with its largest absolute value."""
+    largest, at = largest_gap(first, second, low, high)
     a, b = sample([first, second], low, high, points)
-    fine_a, fine_b = sample([first, second], low, high, FINE)
-    gap = np.abs(fine_a.y - fine_b.y)
+    curve = Curve(f"{first}-{second}", f"{a.label} - {b.label}", a.x, a.y - b.y)
+    return [curve], f"{{}}: at most {largest:.3g}, at x = {at:.3f}"
+
+
+def largest_gap(first: str, second: str, low: float, high: float) -> tuple[float, float]:
+    """Return the largest absolute difference of two functions, and its x (the greatest of several)."""
+    a, b = sample([first, second], low, high, FINE)
+    gap = np.abs(a.y - b.y)
     largest = float(gap.max())
-    at = float(np.max(fine_a.x[gap >= largest * (1 - 1e-9)]))
-    return Curve(f"{first}-{second}", f"{a.label} - {b.label}", a.x, a.y - b.y), largest, at
+    return largest, float(np.max(a.x[gap >= largest * (1 - 1e-9)]))
 
 
 def figure_bytes(curves: Sequence[Curve], title: str, file_format: str, *, panels: bool) -> bytes:
-    """A figure as `png`, `svg` or `pdf`; needs no display.
+    """Draw a figure as `png`, `svg` or `pdf`, without a display.
 
-    With `panels` each curve has its own, titled by `title` with its label in place of {}, as in the tutorial;
-    without, all share one, with a legend.
+    With `panels` each curve has its own panel, as in the tutorial, under `title` with the curve's label in
+    place of {}. Without, all curves share one panel with a legend.
     """
     figure = new_figure((4 * len(curves), 3) if panels else (6.4, 4.4))
     axes = figure.subplots(1, len(curves) if panels else 1, squeeze=False)[0]
@@ -78,7 +84,7 @@ def figure_bytes(curves: Sequence[Curve], title: str, file_format: str, *, panel
 
 
 def _draw(panel: Any, curve: Curve, number: int, *, shared: bool) -> None:
-    """One curve; where several share a panel, every other one is dashed: one may lie upon another."""
+    """Draw one curve; in a shared panel every second one is dashed, because curves may cover each other."""
     slope = f"zero slope at x = {curve.lowest[0]:.3f}" if curve.lowest else None
     label = f"{curve.label}, {slope}" if slope else curve.label
     (line,) = panel.plot(
@@ -93,12 +99,12 @@ def _y_label(curve: Curve) -> str:
 
 
 def _plural(title: str) -> str:
-    """A panel's title for many: `{} activation function` becomes `Activation functions`."""
+    """Return the title of a shared panel: `{} activation function` becomes `Activation functions`."""
     return title.format("").strip().capitalize() + "s"
 
 
 def terminal_plot(curves: Sequence[Curve], title: str, columns: int) -> str:
-    """The curves one below the other, in braille dots, on a terminal of so many columns."""
+    """Draw the curves below each other in braille dots, to fit a terminal of `columns` columns."""
     import plotille
 
     width = max(20, min(60, columns - 14) // 10 * 10)  # plotille labels every tenth column
@@ -138,7 +144,7 @@ def _scalar(name: str) -> Callable[[Tensor], Tensor]:
 
 
 def _lowest(function: Callable[[Tensor], Tensor], low: float, high: float) -> tuple[float, float] | None:
-    """The point of zero slope of a function that dips below zero and rises again, inside the range."""
+    """Return the minimum of a function that falls below zero and rises again inside the range."""
     x = torch.linspace(low, high, FINE, dtype=torch.float64)
     y = function(x)
     at = int(y.argmin())
@@ -148,7 +154,7 @@ def _lowest(function: Callable[[Tensor], Tensor], low: float, high: float) -> tu
 
 
 def _round_rows(low: float, high: float, about: int = 15) -> tuple[float, float, int]:
-    """Lowest label, step and number of rows: about so many, each a round number, around low … high."""
+    """Return the lowest label, the step and the number of rows that cover low … high in round numbers."""
     raw = max(high - low, 1e-6) / about
     power = 10.0 ** math.floor(math.log10(raw))
     step = next(factor * power for factor in (1.0, 2.0, 2.5, 5.0, 10.0) if factor * power >= raw)

@@ -1,4 +1,4 @@
-"""Attention maps: as a picture with one colour scale, or shaded in the terminal."""
+"""Attention maps, as a picture with one color scale or shaded in the terminal."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -10,13 +10,13 @@ from gptcli.plots.figure import new_figure, to_bytes
 Array = np.ndarray[Any, np.dtype[Any]]
 
 SHADES = " ·░▒▓█"
-LABELLED = 48  # more tokens than this, and their texts would run into one another
+MOST_LABELS = 48  # with more tokens than this, their texts would overlap
 
 
 def attention_figure(
     maps: Array, heads: Sequence[int], tokens: Sequence[str], title: str, caption: str, file_format: str
 ) -> bytes:
-    """Maps [heads, T, T] in a grid, tokens on both axes, one scale from 0 to 1 with a bar, and a caption."""
+    """Draw maps [heads, T, T] in a grid, with tokens on both axes and one color bar from 0 to 1."""
     columns = min(4, len(heads))
     rows = -(-len(heads) // columns)
     side = 2.4 if len(heads) > 1 else 5.0
@@ -27,7 +27,7 @@ def attention_figure(
     for panel, head, weights in zip(panels, heads, maps, strict=False):
         image = panel.imshow(weights, vmin=0, vmax=1, cmap="viridis")
         panel.set_title(f"head {head}", fontsize="medium")
-        if len(tokens) <= LABELLED:
+        if len(tokens) <= MOST_LABELS:
             panel.set_xticks(range(len(tokens)), tokens, rotation=90, fontsize=size)
             panel.set_yticks(range(len(tokens)), tokens, fontsize=size)
             for label in (*panel.get_xticklabels(), *panel.get_yticklabels()):
@@ -43,7 +43,7 @@ def attention_figure(
 
 
 def attention_text(weights: Array, tokens: Sequence[str], title: str) -> str:
-    """One map [T, T] shaded, a row a token, its text before it; columns are the same tokens in order."""
+    """Shade one map [T, T]: a row per token after its text; the columns are the same tokens in order."""
     width = max((len(token) for token in tokens), default=0)
     lines = [
         title,

@@ -1,4 +1,4 @@
-"""Figures without a display, and as the same bytes each time."""
+"""Figures that need no display and give the same bytes each time."""
 
 import io
 import logging
@@ -14,8 +14,8 @@ FORMATS = ("png", "svg", "pdf")
 
 
 def new_figure(size: tuple[float, float]) -> "Figure":
-    """An empty figure of `size` inches, drawn in memory."""
-    with _only_errors():
+    """Return an empty figure of `size` inches, drawn in memory."""
+    with _quiet_matplotlib():
         from matplotlib.backends.backend_agg import FigureCanvasAgg
         from matplotlib.figure import Figure
 
@@ -25,24 +25,20 @@ def new_figure(size: tuple[float, float]) -> "Figure":
 
 
 def to_bytes(figure: "Figure", file_format: str) -> bytes:
-    """The figure as one of `FORMATS`, without a date: the same command gives the same bytes."""
-    with _only_errors():
-        import matplotlib
+    """Return the figure in one of `FORMATS`, without a date, so that a command repeats its bytes."""
+    import matplotlib
 
     data = io.BytesIO()
     metadata = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(file_format)
-    with _only_errors(), matplotlib.rc_context({"svg.hashsalt": "gptcli"}), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn, which says as much
+    with _quiet_matplotlib(), matplotlib.rc_context({"svg.hashsalt": "gptcli"}), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "Glyph .* missing")  # a box is drawn instead
         figure.savefig(data, format=file_format, dpi=150, metadata=metadata)
     return data.getvalue()
 
 
 @contextmanager
-def _only_errors() -> Iterator[None]:
-    """Keep matplotlib from logging anything but errors, for the block alone.
-
-    It logs a warning where HOME cannot be written, which does not matter for a picture.
-    """
+def _quiet_matplotlib() -> Iterator[None]:
+    """Hide matplotlib's log inside the `with` block: a read-only HOME does not matter to a picture."""
     logger = logging.getLogger("matplotlib")
     level = logger.level
     logger.setLevel(logging.ERROR)

@@ -1,4 +1,4 @@
-"""The chart of gradients by layer, with shortcuts and without."""
+"""A chart of the gradients of each layer, without shortcuts and with them."""
 
 from collections.abc import Sequence
 
@@ -7,7 +7,7 @@ from gptcli.plots.figure import new_figure, to_bytes
 
 
 def gradient_chart(rows: Sequence[GradientRow], title: str, caption: str, file_format: str) -> bytes:
-    """Two bars a layer on a logarithmic axis."""
+    """Draw two bars per layer on a logarithmic axis."""
     figure = new_figure((max(6.4, 0.45 * len(rows) + 2), 4.4))
     panel = figure.subplots()
     places = range(len(rows))

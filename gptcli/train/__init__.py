@@ -1,1 +1,1 @@
-"""Training: from text files to a folder that `gptcli generate --weights` takes."""
+"""Training: from text files to a folder that `gptcli generate --weights` can load."""

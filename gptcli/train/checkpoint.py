@@ -1,4 +1,4 @@
-"""A training run on disk, so that it can go on as if it had never stopped."""
+"""The checkpoint of a training run, from which it continues as if it had never stopped."""
 
 import pickle
 from pathlib import Path
@@ -16,7 +16,7 @@ CHECKPOINT = "checkpoint.pt"
 def save_checkpoint(
     folder: Path, model: GPTModel, optimizers: Optimizers, settings: dict[str, Any], done: int, best: float
 ) -> None:
-    """Write weights, optimizer states, generator and progress, whole or not at all."""
+    """Write weights, optimizer states, random generators and progress, whole or not at all."""
     temporary = folder / f".{CHECKPOINT}.part"
     torch.save(
         {
@@ -25,7 +25,7 @@ def save_checkpoint(
             "settings": settings,
             "config": model.config.model_dump(),
             "model": dict(model.named_parameters()),
-            "optimizers": [part.state_dict() for part in optimizers.parts],
+            "optimizers": [optimizer.state_dict() for optimizer in optimizers.optimizers],
             "generator": torch.get_rng_state(),
             "cuda_generators": _cuda_generators(),
         },
@@ -37,26 +37,27 @@ def save_checkpoint(
 def load_checkpoint(
     folder: Path, model: GPTModel, optimizers: Optimizers, settings: dict[str, Any]
 ) -> tuple[int, float]:
-    """Put a checkpoint's state into model and optimizers; steps done, and the best validation loss so far.
+    """Restore the model, optimizers and random generators; return the steps done and the best loss.
 
-    Raises `WeightsError` for a file that is none, `ConfigError` when model or settings are others than its.
+    Raises `WeightsError` for a file that is missing or corrupt, `ConfigError` for one of another model or
+    other settings.
     """
     path = folder / CHECKPOINT
     if not path.is_file():
         raise WeightsError(f"--resume: there is no {path}; leave --resume out to begin")
     try:
         saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
-        wrong = _differences(saved["config"], model.config.model_dump())
-        wrong += _differences(saved["settings"], settings)
+        differences = _differences(saved["config"], model.config.model_dump())
+        differences += _differences(saved["settings"], settings)
     except (RuntimeError, pickle.UnpicklingError, KeyError, EOFError, OSError) as error:
         raise WeightsError(f"{path}: corrupt or incomplete: {str(error).splitlines()[0]}") from None
-    if wrong:
-        raise ConfigError(f"{path}: belongs to another run: {'; '.join(wrong)}")
+    if differences:
+        raise ConfigError(f"{path}: belongs to another run: {'; '.join(differences)}")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(saved["model"][name])
-    for part, state in zip(optimizers.parts, saved["optimizers"], strict=True):
-        part.load_state_dict(state)
+    for optimizer, state in zip(optimizers.optimizers, saved["optimizers"], strict=True):
+        optimizer.load_state_dict(state)
     torch.set_rng_state(saved["generator"])
     if saved["cuda_generators"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(saved["cuda_generators"])

@@ -1,4 +1,4 @@
-"""Text as training data: token files, mapped into memory, and windows of them as the tutorial cuts them."""
+"""Text as training data: token files mapped into memory, and the tutorial's windows of them."""
 
 import gzip
 import lzma
@@ -16,8 +16,8 @@ from gptcli.config.presets import resolve_options
 from gptcli.errors import UsageError
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 
-# So much text is encoded at a time: what is larger than memory is never held whole.
-PIECE_CHARACTERS = 1 << 22
+# Text is encoded in chunks of this size, so that a file larger than memory is never held whole.
+CHUNK_CHARACTERS = 1 << 22
 
 _OPENERS: dict[str, Callable[..., IO[Any]]] = {".xz": lzma.open, ".gz": gzip.open}
 
@@ -27,34 +27,34 @@ TokenIds = np.ndarray[Any, np.dtype[Any]]
 def write_tokens(sources: Sequence[Path], tokenizer: Tokenizer, vocab_size: int, target: Path) -> int:
     """Encode text files into the token file `target` and return how many bytes of text that was.
 
-    Files are UTF-8, `.xz` and `.gz` too. A line that is `<|endoftext|>` divides documents; the token follows
-    each document, and neither the line nor the line break before it counts as text. The file holds plain
-    little-endian ids of 2 or 4 bytes. Raises `UsageError` for a file that is not such text.
+    Files are UTF-8, or `.xz` or `.gz` of it. A line `<|endoftext|>` separates documents; that token follows
+    each document, and neither the line nor the line break before it counts as text. The token file holds
+    plain little-endian ids of 2 or 4 bytes. Raises `UsageError` for a file that is not such text.
     """
     n_bytes = 0
     with target.open("wb") as file:
         for source in sources:
-            for piece, ends_document in _pieces(source):
-                ids = tokenizer.encode(piece)
+            for chunk, ends_document in _chunks(source):
+                ids = tokenizer.encode(chunk)
                 if ends_document and tokenizer.end_of_text is not None:
                     ids.append(tokenizer.end_of_text)
                 np.array(ids, dtype=_dtype(vocab_size)).tofile(file)
-                n_bytes += len(piece.encode())
+                n_bytes += len(chunk.encode())
     return n_bytes
 
 
 def map_tokens(path: Path, vocab_size: int) -> TokenIds:
-    """The ids of a token file, mapped into memory and not read."""
+    """Return the ids of a token file, mapped into memory but not read."""
     if not path.stat().st_size:
         return np.empty(0, _dtype(vocab_size))
     return np.memmap(path, dtype=_dtype(vocab_size), mode="r")
 
 
 class GPTDatasetV1(Dataset[tuple[Tensor, Tensor]]):
-    """Windows of `max_length` ids, one every `stride` ids, each with the same window one id further on.
+    """Windows of `max_length` ids, one every `stride` ids, each with the window that starts one id later.
 
-    `txt` is a text, which `tokenizer.encode` turns into ids, or the ids themselves (mapped, for instance).
-    Item: (input, target), both int64 [max_length].
+    `txt` is a text for `tokenizer.encode`, or the ids themselves, which may be mapped. An item is (input,
+    target), both int64 [max_length].
     """
 
     def __init__(self, txt: str | TokenIds, tokenizer: Any, max_length: int, stride: int) -> None:
@@ -83,7 +83,7 @@ def create_dataloader_v1(
     drop_last: bool = True,
     num_workers: int = 0,
 ) -> DataLoader[tuple[Tensor, Tensor]]:
-    """The tutorial's loader: batches (input, target), both [batch_size, max_length], in GPT-2's encoding."""
+    """Return the tutorial's loader of (input, target), both [batch_size, max_length] in GPT-2's encoding."""
     tokenizer = Tokenizer(resolve_options("gpt2-small", None, []).config)
     dataset = GPTDatasetV1(txt, tokenizer, max_length, stride)
     return DataLoader(
@@ -92,11 +92,11 @@ def create_dataloader_v1(
 
 
 class EndlessBatches(Sampler[list[int]]):
-    """Batches of window numbers without end, decided by a seed and the number of the batch alone.
+    """An endless sequence of batches of window indices, which depends on the seed alone.
 
-    Each pass takes windows that tile the text once: where the stride is below `max_length`, one window in
-    every max_length / stride, beginning elsewhere in each pass. A run that goes on at batch `start` gets the
-    very batches that it would have had.
+    Each pass takes windows that tile the text once: if the stride is below `max_length`, one window in every
+    max_length / stride, with another first window in each pass. A resumed run that starts at batch `start`
+    gets the same batches as an uninterrupted one.
     """
 
     def __init__(self, dataset: GPTDatasetV1, batch_size: int, seed: int, start: int = 0) -> None:
@@ -119,7 +119,7 @@ class EndlessBatches(Sampler[list[int]]):
             batch = (number + 1) * self.batches_per_pass
 
     def _order(self, number: int) -> list[int]:
-        """Window numbers of one pass, shuffled."""
+        """Return the window indices of one pass, shuffled."""
         cycle, turn = divmod(number, self.phases)
         phase = int(torch.randperm(self.phases, generator=self._generator(cycle, 0))[turn])
         windows = torch.arange(phase, self.n_windows, self.phases)
@@ -134,15 +134,15 @@ def _dtype(vocab_size: int) -> str:
 
 
 def _encode(tokenizer: Any, txt: str) -> list[int]:
-    """Ids by our tokenizer, or by tiktoken's own, which the tutorial hands over."""
+    """Encode with our tokenizer, or with tiktoken's, which the tutorial passes."""
     if isinstance(tokenizer, Tokenizer):
         return tokenizer.encode(txt)
     ids: list[int] = tokenizer.encode(txt, allowed_special={END_OF_TEXT})
     return ids
 
 
-def _pieces(source: Path) -> Iterator[tuple[str, bool]]:
-    """Text of a file in pieces that can be encoded one by one, and whether a document ends with each."""
+def _chunks(source: Path) -> Iterator[tuple[str, bool]]:
+    """Yield a file's text in chunks that can be encoded separately, and whether each ends a document."""
     opener = partial(_OPENERS.get(source.suffix, open), source)
     held, begun = "", False
     try:
@@ -153,7 +153,7 @@ def _pieces(source: Path) -> Iterator[tuple[str, bool]]:
                     held, begun = "", False
                     continue
                 held += line
-                if len(held) > PIECE_CHARACTERS and (cut := _safe_cut(held)):
+                if len(held) > CHUNK_CHARACTERS and (cut := last_token_boundary(held)):
                     yield held[:cut], False
                     held, begun = held[cut:], True
         if begun or held.strip():
@@ -164,8 +164,11 @@ def _pieces(source: Path) -> Iterator[tuple[str, bool]]:
         raise UsageError(f"--data {source}: cannot be read: {error.strerror or error}") from None
 
 
-def _safe_cut(text: str) -> int:
-    """A place that no byte-pair token spans: before a line break that stands behind something visible."""
+def last_token_boundary(text: str) -> int:
+    """Return an index in the text that no byte-pair token spans, or 0 if there is none.
+
+    It is before the last line break that follows a visible character.
+    """
     at = text.rfind("\n")
     while at > 0 and text[at - 1].isspace():
         at = text.rfind("\n", 0, at)

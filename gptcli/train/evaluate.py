@@ -1,4 +1,4 @@
-"""How well a model predicts a text: nats a token, and bits a byte, which no vocabulary can flatter."""
+"""The loss of a model on a text, in nats per token and in bits per byte, which needs no common vocabulary."""
 
 import math
 from dataclasses import dataclass
@@ -12,11 +12,10 @@ from gptcli.train.data import TokenIds
 
 @dataclass(frozen=True)
 class Evaluation:
-    """Mean negative log-likelihood of every token of a text but the first."""
+    """Mean negative log-likelihood of every token of a text except the first."""
 
     nats_per_token: float
     bits_per_byte: float
-    n_tokens: int
 
 
 @torch.inference_mode()
@@ -29,11 +28,11 @@ def evaluate(
     stride: int,
     batch_size: int = 16,
 ) -> Evaluation:
-    """Predict every token once, in windows of `max_length` that advance by `stride`.
+    """Score every token once, in windows of `max_length` that advance by `stride`.
 
-    With a stride below `max_length` a window scores its last `stride` tokens alone, so that each has at least
-    max_length - stride tokens before it. `n_bytes` is the length of the text behind `ids`. The first token
-    has nothing before it and is not scored.
+    With a stride below `max_length` a window scores only its last `stride` tokens, so that each has at least
+    max_length - stride tokens before it. The first token has none before it and is not scored. `n_bytes` is
+    the length of the text that `ids` encode.
     """
     device = next(model.parameters()).device
     was_training = model.training
@@ -50,11 +49,11 @@ def evaluate(
             total += row[-scored:].sum(dtype=torch.float64).item()
     model.train(was_training)
     count = len(ids) - 1
-    return Evaluation(total / count, total / math.log(2) / n_bytes, count)
+    return Evaluation(total / count, total / math.log(2) / n_bytes)
 
 
 def _spans(n_ids: int, max_length: int, stride: int) -> list[tuple[int, int, int]]:
-    """(start, end, scored): inputs start … end - 1, whose last `scored` targets are new; of one length."""
+    """Return windows (start, end, scored) of equal length: inputs start … end - 1, last targets scored."""
     spans, done = [], 0
     while done < n_ids - 1:
         end = min(n_ids - 1, max_length if done == 0 else done + stride)

@@ -1,4 +1,4 @@
-"""The training loop: batches in, one optimizer step after another out; what comes between is the caller's."""
+"""The training loop: it yields after every optimizer step, so that the caller can log, validate and save."""
 
 import time
 from collections.abc import Iterator, Sequence
@@ -14,12 +14,12 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import load_balancing_loss, router_scores
 from gptcli.train.data import EndlessBatches, GPTDatasetV1
 from gptcli.train.optimizer import Optimizers
-from gptcli.train.settings import Settings
+from gptcli.train.settings import TrainingSettings
 
 
 @dataclass(frozen=True)
-class Step:
-    """One optimizer step that is done: `number` counts from 1, the loss is the mean in nats a token."""
+class TrainStep:
+    """A finished optimizer step: `number` counts from 1, `loss` is the mean in nats per token."""
 
     number: int
     loss: float
@@ -29,16 +29,16 @@ class Step:
 
 
 def training_steps(
-    model: GPTModel, optimizers: Optimizers, dataset: GPTDatasetV1, settings: Settings, done: int = 0
-) -> Iterator[Step]:
-    """Train on, from `done` steps to `settings.steps`; the model is updated in place.
+    model: GPTModel, optimizers: Optimizers, dataset: GPTDatasetV1, settings: TrainingSettings, done: int = 0
+) -> Iterator[TrainStep]:
+    """Train the model in place, from `done` steps to `settings.steps`, and yield each step.
 
-    Raises `NumericsError` when the loss is not finite: the weights are then those of the step before.
+    Raises `NumericsError` if the loss is not finite; the weights are then those of the previous step.
     """
     model.train()
     device = next(model.parameters()).device
     sampler = EndlessBatches(dataset, settings.batch_size, settings.seed, start=done * settings.accumulate)
-    # A generator of its own: the loader draws a seed, which would shift dropout in a run that is resumed.
+    # The loader draws a seed: from the global generator, that would change the dropout of a resumed run.
     batches = iter(DataLoader(dataset, batch_sampler=sampler, generator=torch.Generator()))
     for number in range(done, settings.steps):
         start = time.perf_counter()
@@ -51,16 +51,18 @@ def training_steps(
                 f"the loss is not finite in step {number + 1}; a lower learning rate may help"
             )
         optimizers.step(factor)
-        yield Step(number + 1, loss, float(norm), factor, time.perf_counter() - start)
+        yield TrainStep(number + 1, loss, float(norm), factor, time.perf_counter() - start)
 
 
-def _accumulate(model: GPTModel, batch: Sequence[Tensor], settings: Settings, device: torch.device) -> float:
-    """Add one batch's gradients; the batch is inputs and targets, [B, T] each. Returns its loss.
+def _accumulate(
+    model: GPTModel, batch: Sequence[Tensor], settings: TrainingSettings, device: torch.device
+) -> float:
+    """Add the gradients of one batch (inputs and targets, [B, T] each) and return its loss.
 
-    A mixture of experts learns to spread its tokens as well: `balance_weight` times the sum of its layers'
-    balance losses is added (Fedus et al. 2021, equation 4; α = 0.01 there).
+    In a mixture of experts, `balance_weight` times the sum of the layers' load-balancing losses is added to
+    the loss that is minimized (Fedus et al. 2021, equation 4, with α = 0.01).
     """
-    inputs, targets = (part.to(device) for part in batch)
+    inputs, targets = (ids.to(device) for ids in batch)  # [B, T] each
     with (
         torch.autocast(device.type, dtype=torch.bfloat16, enabled=settings.autocast),
         router_scores(model) as scores,

@@ -3,15 +3,17 @@
 import torch
 from torch import nn
 
-from gptcli.train.settings import Settings
+from gptcli.train.settings import TrainingSettings
 
 
 class Optimizers:
-    """One or two optimizers that step together; each group's own rate is scaled by the schedule."""
+    """One or two optimizers that step together; the schedule scales the learning rate of each group."""
 
-    def __init__(self, model: nn.Module, settings: Settings) -> None:
-        """No decay on biases, norms and other vectors. Sources: AdamW, Loshchilov & Hutter 2019 (betas 0.9
-        and 0.95 as in GPT-3's training); Muon, Jordan et al. 2024, for matrices inside the blocks.
+    def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
+        """Make the optimizers for a model. Biases, norms and other vectors have no weight decay.
+
+        Sources: AdamW, Loshchilov & Hutter 2019 (betas 0.9 and 0.95 as in GPT-3's training); Muon, Jordan et
+        al. 2024, for matrices inside the blocks.
         """
         named = [(name, p) for name, p in model.named_parameters() if p.requires_grad]
         matrices = [p for name, p in named if p.ndim == 2 and "trf_blocks" in name]
@@ -19,7 +21,7 @@ class Optimizers:
         vectors = [p for _, p in named if p.ndim < 2]
         with_muon = settings.optimizer == "muon"
         decayed = embeddings if with_muon else embeddings + matrices
-        self.parts: list[torch.optim.Optimizer] = [
+        self.optimizers: list[torch.optim.Optimizer] = [
             torch.optim.AdamW(
                 [
                     {"params": decayed, "weight_decay": settings.weight_decay},
@@ -34,13 +36,13 @@ class Optimizers:
             muon = torch.optim.Muon(
                 matrices, lr=settings.muon_learning_rate, weight_decay=settings.weight_decay
             )
-            self.parts.append(muon)
-        self._base = [[group["lr"] for group in part.param_groups] for part in self.parts]
+            self.optimizers.append(muon)
+        self._peak_rates = [[group["lr"] for group in one.param_groups] for one in self.optimizers]
 
     def step(self, factor: float) -> None:
-        """One update with every rate times `factor`; the gradients are gone afterwards."""
-        for part, rates in zip(self.parts, self._base, strict=True):
-            for group, rate in zip(part.param_groups, rates, strict=True):
+        """Update the parameters with every rate times `factor`, then clear the gradients."""
+        for optimizer, rates in zip(self.optimizers, self._peak_rates, strict=True):
+            for group, rate in zip(optimizer.param_groups, rates, strict=True):
                 group["lr"] = rate * factor
-            part.step()
-            part.zero_grad()
+            optimizer.step()
+            optimizer.zero_grad()

@@ -1,4 +1,4 @@
-"""One training run in a folder: data prepared, steps taken, validated, sampled, checkpointed, exported."""
+"""A training run in a folder: it tokenizes, trains, validates, samples, saves checkpoints and the model."""
 
 import json
 import math
@@ -19,14 +19,15 @@ from gptcli.engine.torch_engine import TorchEngine
 from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
+from gptcli.runtime import DTYPES
 from gptcli.system.memory import available_bytes, require_memory
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from gptcli.train.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
 from gptcli.train.evaluate import evaluate
-from gptcli.train.loop import Step, training_steps
+from gptcli.train.loop import TrainStep, training_steps
 from gptcli.train.optimizer import Optimizers
-from gptcli.train.settings import Settings
+from gptcli.train.settings import TrainingSettings
 from gptcli.weights.files import SINGLE
 from gptcli.weights.load import load_weights
 from gptcli.weights.save import save_model
@@ -36,14 +37,17 @@ LOG = "log.jsonl"
 
 
 @dataclass(frozen=True)
-class Plan:
-    """What a run reads, writes, and does between steps; numbers are steps, 0 is never."""
+class RunOptions:
+    """The files of a run, and what it does between steps: `…_every` are steps, 0 is never.
+
+    `output` is the folder of the run, `save_dtype` the name of the dtype that the model is saved in.
+    """
 
     data: Sequence[Path]
     validation: Sequence[Path]
-    folder: Path
+    output: Path
     resume: bool
-    save_dtype: torch.dtype
+    save_dtype: str
     evaluate_every: int
     checkpoint_every: int
     sample_every: int
@@ -51,48 +55,63 @@ class Plan:
 
 
 class Interrupted(Exception):  # noqa: N818 - not an error
-    """The run was asked to stop; its checkpoint is written."""
+    """The end of a run after a signal, once its checkpoint is written."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(signal_number)
+        self.signal_number = signal_number
 
 
-class Run:
-    """A run under way. `log` takes each record of the log, `say` each note and sample."""
+class TrainingRun:
+    """A training run in its folder. `done` counts its finished steps, `best` is its best validation loss."""
 
     def __init__(
         self,
         source: ModelSource,
-        settings: Settings,
-        plan: Plan,
+        settings: TrainingSettings,
+        options: RunOptions,
         device: torch.device,
+        *,
         log: Callable[[dict[str, Any]], None],
-        say: Callable[[str], None],
+        note: Callable[[str], None],
     ) -> None:
-        self.settings, self.plan, self._log, self._say = settings, plan, log, say
+        """Prepare a run: make its folder, tokenize the texts, load or draw the weights, resume if asked to.
+
+        `log` is called with each record of the log, `note` with each note and sample. PyTorch's global random
+        generators are seeded: dropout draws from them. Raises `UsageError` for a folder that is taken,
+        `ResourceError` for a model that does not fit.
+        """
+        self.settings, self.options, self._log, self._note = settings, options, log, note
         config = source.config
         self.tokenizer = Tokenizer(config)
-        _check_room(config, device)
-        _check_folder(plan)
-        self.ids, _ = self._tokens(plan.data, "train.tokens", config)
-        self.validation_ids, self.validation_bytes = self._tokens(
-            plan.validation, "validation.tokens", config
+        _check_memory(config, device)
+        _make_folder(options)
+        self.ids, _ = self._tokenize(options.data, "train.tokens", config)
+        self.validation_ids, self.validation_bytes = self._tokenize(
+            options.validation, "validation.tokens", config
         )
         self.model = _initial_model(source, settings.seed).to(device)
         self.model.tie_head()
         torch.manual_seed(settings.seed)
         self.optimizers = Optimizers(self.model, settings)
         self.done, self.best = 0, math.inf
-        if plan.resume:
+        if options.resume:
             self.done, self.best = load_checkpoint(
-                plan.folder, self.model, self.optimizers, self._settings_and_data()
+                options.output, self.model, self.optimizers, self._settings_and_data()
             )
 
-    def go(self) -> None:
-        """Train to the end. SIGINT or SIGTERM ends it after the step under way."""
-        settings, plan = self.settings, self.plan
+    def train(self) -> None:
+        """Train to the last step and save the model.
+
+        Raises `Interrupted` after the current step on SIGINT or SIGTERM, `KeyboardInterrupt` at once on a
+        second one, and `NumericsError` for a loss that is not finite.
+        """
+        settings, options = self.settings, self.options
         dataset = GPTDatasetV1(self.ids, self.tokenizer, settings.max_length, settings.stride)
         stop: list[int] = []
 
         def ask_to_stop(number: int, _frame: FrameType | None) -> None:
-            if stop:  # asked twice: at once, with the last checkpoint
+            if stop:  # the second signal ends the run at once; its last checkpoint remains
                 raise KeyboardInterrupt
             stop.append(number)
 
@@ -102,29 +121,30 @@ class Run:
                 self.done = step.number
                 self._record(step)
                 last = step.number == settings.steps
-                if len(self.validation_ids) > 1 and (last or _due(step.number, plan.evaluate_every)):
+                if len(self.validation_ids) > 1 and (last or _is_due(step.number, options.evaluate_every)):
                     self._validate()
-                if _due(step.number, plan.sample_every):
-                    self._say(f"sample: {self._sample()!r}")
-                if stop or last or _due(step.number, plan.checkpoint_every):
+                if _is_due(step.number, options.sample_every):
+                    self._note(f"sample: {self._sample()!r}")
+                if stop or last or _is_due(step.number, options.checkpoint_every):
                     self._checkpoint()
                 if stop and not last:
                     raise Interrupted(stop[0])
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if not plan.validation:
-            save_model(self.model, plan.folder, plan.save_dtype)
+        if not options.validation:
+            self._save_model()
 
-    def _tokens(self, sources: Sequence[Path], name: str, config: ModelConfig) -> tuple[TokenIds, int]:
-        path = self.plan.folder / name
+    def _tokenize(self, sources: Sequence[Path], name: str, config: ModelConfig) -> tuple[TokenIds, int]:
+        """Encode text files into the token file `name`; return its ids and the bytes of text."""
+        path = self.options.output / name
         n_bytes = write_tokens(sources, self.tokenizer, config.vocab_size, path)
         ids = map_tokens(path, config.vocab_size)
         if sources:
-            self._say(f"{', '.join(map(str, sources))}: {n_bytes:,} bytes, {len(ids):,} tokens")
+            self._note(f"{', '.join(map(str, sources))}: {n_bytes:,} bytes, {len(ids):,} tokens")
         return ids, n_bytes
 
-    def _record(self, step: Step) -> None:
+    def _record(self, step: TrainStep) -> None:
         tokens = self.settings.tokens_per_step
         self._write(
             {
@@ -140,76 +160,80 @@ class Run:
 
     def _validate(self) -> None:
         start = time.perf_counter()
-        found = evaluate(
+        result = evaluate(
             self.model,
             self.validation_ids,
             self.validation_bytes,
             max_length=self.settings.max_length,
             stride=self.settings.max_length // 2,
         )
-        better = found.nats_per_token < self.best
-        if better:
-            self.best = found.nats_per_token
-            save_model(self.model, self.plan.folder, self.plan.save_dtype)
+        is_best = result.nats_per_token < self.best
+        if is_best:
+            self.best = result.nats_per_token
+            self._save_model()
         self._write(
             {
                 "step": self.done,
-                "validation_nats_per_token": round(found.nats_per_token, 6),
-                "validation_bits_per_byte": round(found.bits_per_byte, 6),
-                "best": better,
+                "validation_nats_per_token": round(result.nats_per_token, 6),
+                "validation_bits_per_byte": round(result.bits_per_byte, 6),
+                "best": is_best,
                 "seconds": round(time.perf_counter() - start, 3),
             }
         )
 
     def _sample(self) -> str:
         self.model.eval()
-        ids = self.tokenizer.encode(self.plan.sample_prompt)
+        ids = self.tokenizer.encode(self.options.sample_prompt)
         steps = list(decode(TorchEngine(self.model), ids, 40))
         self.model.train()
-        return self.plan.sample_prompt + self.tokenizer.decode([step.token_id for step in steps])
+        return self.options.sample_prompt + self.tokenizer.decode([step.token_id for step in steps])
+
+    def _save_model(self) -> None:
+        save_model(self.model, self.options.output, DTYPES[self.options.save_dtype])
 
     def _checkpoint(self) -> None:
         save_checkpoint(
-            self.plan.folder, self.model, self.optimizers, self._settings_and_data(), self.done, self.best
+            self.options.output, self.model, self.optimizers, self._settings_and_data(), self.done, self.best
         )
 
     def _settings_and_data(self) -> dict[str, Any]:
-        """What must be the same when the run is resumed."""
+        """Return what must be the same when the run is resumed."""
         return self.settings.as_dict() | {"training tokens": len(self.ids)}
 
     def _write(self, record: dict[str, Any]) -> None:
-        with (self.plan.folder / LOG).open("a", encoding="utf-8") as file:
+        with (self.options.output / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self._log(record)
 
 
 def _initial_model(source: ModelSource, seed: int) -> GPTModel:
-    """Random weights, or those of a file: as numbers of our own, which may change."""
+    """Return a model with random weights, or with those of a file, copied so that the file never changes."""
     if source.plan is None:
         return random_model(source.config, seed)
     model = load_weights(source.plan, device=torch.device("cpu"), dtype=torch.float32).model
-    for parameter in model.parameters():  # until here views of the mapped file
+    for parameter in model.parameters():  # they are still views of the mapped file
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
     return model.requires_grad_(True)
 
 
-def _check_room(config: ModelConfig, device: torch.device) -> None:
-    """Refuse what will not fit: a weight, its gradient and two numbers of AdamW's, in float32."""
+def _check_memory(config: ModelConfig, device: torch.device) -> None:
+    """Raise `ResourceError` for a model that does not fit: weight, gradient and AdamW's two, in float32."""
     if device.type == "cpu":
         require_memory(
             16 * count_parameters(config), available_bytes(), "weights, gradients and optimizer states"
         )
 
 
-def _check_folder(plan: Plan) -> None:
-    """Make the folder; one with a run or a model in it is not written over."""
-    plan.folder.mkdir(parents=True, exist_ok=True)
-    held = [name for name in (CHECKPOINT, SINGLE) if (plan.folder / name).exists()]
-    if held and not plan.resume:
+def _make_folder(options: RunOptions) -> None:
+    """Make the run's folder; raises `UsageError` for one that holds another run or a model."""
+    folder = options.output
+    folder.mkdir(parents=True, exist_ok=True)
+    held = [name for name in (CHECKPOINT, SINGLE) if (folder / name).exists()]
+    if held and not options.resume:
         raise UsageError(
-            f"--output {plan.folder}: holds {held[0]} already; --resume goes on with it, or name another"
+            f"--output {folder}: holds {held[0]} already; --resume continues it, or name another folder"
         )
 
 
-def _due(step: int, every: int) -> bool:
+def _is_due(step: int, every: int) -> bool:
     return every > 0 and step % every == 0

@@ -1,4 +1,4 @@
-"""What a training run is decided by."""
+"""The settings that decide the result of a training run."""
 
 import math
 from dataclasses import asdict, dataclass
@@ -8,8 +8,11 @@ import torch
 
 
 @dataclass(frozen=True)
-class Settings:
-    """Everything but model and data; a run that is resumed must have the same, `DECISIVE` ones at least."""
+class TrainingSettings:
+    """Everything but the model and the data; a resumed run must have the same settings.
+
+    `max_length` and `stride` are tokens, `warmup_steps` and `steps` are optimizer steps.
+    """
 
     steps: int
     batch_size: int = 32
@@ -28,7 +31,7 @@ class Settings:
     autocast: bool = False
 
     def rate_at(self, step: int) -> float:
-        """Factor of the learning rates in `step` (from 0): a linear warm-up, then half a cosine.
+        """Return the factor of the learning rates in `step` (from 0): a linear warm-up, then half a cosine.
 
         Source: Loshchilov & Hutter 2017, "SGDR", equation 5, without restarts.
         """
@@ -41,18 +44,19 @@ class Settings:
 
     @property
     def tokens_per_step(self) -> int:
+        """Return the number of tokens that one optimizer step is computed from."""
         return self.batch_size * self.accumulate * self.max_length
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the settings by their names."""
         return asdict(self)
 
 
-def bfloat16_pays(device: torch.device) -> bool:
-    """Whether matrix products in bfloat16 have instructions of their own on this device."""
+def has_bfloat16_products(device: torch.device) -> bool:
+    """Return whether the device has instructions for matrix products in bfloat16."""
     if device.type == "cuda":
         return bool(torch.cuda.is_bf16_supported())
     # A CPU without them computes bfloat16 more slowly than float32 (PyTorch issue 146508).
-    capabilities: dict[str, bool] = getattr(
-        torch.cpu, "get_capabilities", dict
-    )()  # PyTorch 2.9 has it not yet
+    get_capabilities = getattr(torch.cpu, "get_capabilities", dict)  # PyTorch 2.9 does not have it
+    capabilities: dict[str, bool] = get_capabilities()
     return any(capabilities.get(name, False) for name in ("avx512_bf16", "amx_bf16", "bf16"))

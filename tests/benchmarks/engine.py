@@ -15,23 +15,21 @@ from functools import partial
 
 import torch
 
-from gptcli.config.presets import resolve_options
-from gptcli.model.cache import KVCache
-from gptcli.runtime import ReadyModel, load
+from gptcli.decode.engine import Engine, ForwardRequest
+from gptcli.runtime import LoadedModel, load
 from gptcli.system.device import read_bandwidth
+from gptcli.weights.source import select_source
 from tests.benchmarks.timing import interleaved
 from tests.decoding import decode_tokens
 
 PREPARE = """
 import time
-from gptcli.config.presets import resolve_options
 from gptcli.runtime import load
-ready = load(
-    resolve_options("gpt2-small", None, []), device="cpu", dtype="float32", seed=0, cache_tokens=0
-)
+from gptcli.weights.source import select_source
+model = load(select_source(preset="gpt2-small"), device="cpu", seed=0)
 start = time.perf_counter()
-ready.engine.prepare()
-while not ready.engine.max_tokens:
+model.engine.prepare()
+while not model.engine.max_tokens:
     time.sleep(0.001)
 print(time.perf_counter() - start)
 """
@@ -47,37 +45,36 @@ def median_seconds(run: Callable[[], object], rounds: int = 9) -> float:
     return statistics.median(seconds)
 
 
-def step_seconds(ready: ReadyModel, context: int, n_tokens: int = 1, *, engine: bool = True) -> float:
-    """One greedy step of so many tokens behind `context` of them."""
-    cache = KVCache.of(ready.model, 1, context + n_tokens)
-    ids = torch.randint(ready.config.vocab_size, (context + n_tokens,)).tolist()
-    with torch.inference_mode():
-        next_logits(ready.model, ids[:context], cache, greedy=True)
+def step_seconds(model: LoadedModel, context: int, n_tokens: int = 1, *, engine: bool = True) -> float:
+    """Time one greedy step of `n_tokens` after `context` of them, by the kernels or by PyTorch."""
+    ids = torch.randint(model.config.vocab_size, (context + n_tokens,)).tolist()
+    by: Engine = model.engine if engine else model.engine.plain
+    cache = by.new_cache(1, context + n_tokens)
+    model.engine.plain.forward(ForwardRequest([ids[:context]], cache))
 
-        def run() -> None:
-            cache.truncate(context)
-            if engine:
-                ready.engine.logits(ids[context:], cache, 1, greedy=True, logprobs=False)
-            else:
-                next_logits(ready.model, ids, cache, greedy=True)
+    def run() -> None:
+        cache.truncate(context)
+        by.forward(ForwardRequest([ids[context:]], cache, 0, n_tokens, "argmax"))
 
-        return median_seconds(run)
+    return median_seconds(run)
 
 
-def prefill_seconds(ready: ReadyModel, n_tokens: int) -> dict[str, float]:
-    """A prompt of so many tokens by PyTorch, and by the engine, which is prepared."""
-    ids = torch.randint(ready.config.vocab_size, (n_tokens,)).tolist()
-    engine = ready.engine.engine
-    if not engine.can_prefill:
-        engine.prepare_prefill()
+def prefill_seconds(model: LoadedModel, n_tokens: int) -> dict[str, float]:
+    """Time a prompt of `n_tokens` by PyTorch, and by the kernels, which are prepared."""
+    ids = torch.randint(model.config.vocab_size, (n_tokens,)).tolist()
+    kernels = model.engine.engine
+    if not kernels.can_prefill:
+        kernels.prepare_prefill()
 
-    def cache() -> KVCache:
-        return KVCache.of(ready.model, 1, n_tokens + 1)
+    def request() -> ForwardRequest:
+        return ForwardRequest([ids], model.engine.new_cache(1, n_tokens + 1), exactness="argmax")
 
     with torch.inference_mode():
         ways = {
-            "PyTorch": lambda: next_logits(ready.model, ids, cache(), greedy=True),
-            "kernels": lambda: engine.prefill(ids, cache(), largest_only=True),
+            "PyTorch": lambda: model.engine.plain.forward(request()),
+            "kernels": lambda: kernels.prefill(
+                ids, model.engine.new_cache(1, n_tokens + 1), largest_only=True
+            ),
         }
         return interleaved({name: partial(seconds_of, run) for name, run in ways.items()}, 9)
 
@@ -88,19 +85,21 @@ def seconds_of(run: Callable[[], object]) -> float:
     return time.perf_counter() - start
 
 
-def own_guesses(ready: ReadyModel) -> dict[str, float]:
-    """Plain decoding, and with guesses of the int8 copy, in turns; what making the copy takes."""
+def int8_drafts(model: LoadedModel) -> dict[str, float]:
+    """Compare plain decoding and drafts of the int8 copy, in turns; time how long the copy takes to make."""
     start = time.perf_counter()
-    ready.engine.guesser.prepare(wait=True)
+    model.engine.guesser.prepare(wait=True)
     copy_seconds = time.perf_counter() - start
-    assert ready.engine.guesser.is_ready
+    assert model.engine.guesser.is_ready
     draw = random.Random(0)
-    prompt = [draw.randrange(ready.config.vocab_size) for _ in range(16)]
+    prompt = [draw.randrange(model.config.vocab_size) for _ in range(16)]
     found: dict[str, list[float]] = {"off": [], "self": []}
     texts = set()
     for number in range(6):
         for how, rates in found.items():
-            steps = decode_tokens(ready.model, prompt, 100, engine=ready.engine, speculator=ready.drafts(how))
+            steps = decode_tokens(
+                model.model, prompt, 100, engine=model.engine, speculator=model.speculator(how)
+            )
             ids, came = [], []
             for step in steps:
                 ids.append(step.token_id)
@@ -109,8 +108,8 @@ def own_guesses(ready: ReadyModel) -> dict[str, float]:
             if number:
                 rates.append((len(came) - 1) / (came[-1] - came[0]))
     assert len(texts) == 1
-    plain, guessed = (statistics.median(rates) for rates in found.values())
-    return {"copy_seconds": copy_seconds, "plain": plain, "own_guesses": guessed, "ratio": guessed / plain}
+    plain, drafted = (statistics.median(rates) for rates in found.values())
+    return {"copy_seconds": copy_seconds, "plain": plain, "int8_drafts": drafted, "ratio": drafted / plain}
 
 
 def main(presets: list[str]) -> None:
@@ -120,36 +119,33 @@ def main(presets: list[str]) -> None:
     print(f"prepared in {found['prepare_seconds']:.2f} s beside nothing else, kernels compiled before")
     for preset in presets:
         for quantize in (False, True):
-            ready = load(
-                resolve_options(preset, None, []),
-                device="cpu", dtype="float32", seed=0, cache_tokens=0, quantize=quantize,
-            )  # fmt: skip
-            ready.engine.prepare(wait=True)
-            limit = read_bandwidth() / ready.bytes_per_step
+            model = load(select_source(preset=preset), device="cpu", seed=0, quantize=quantize)
+            model.engine.prepare(wait=True)
+            limit = read_bandwidth() / model.bytes_per_step
             name = f"{preset} {'int8' if quantize else 'float32'}"
-            rates = {n: 1 / step_seconds(ready, n) for n in (16, 256, 1000)}
+            rates = {n: 1 / step_seconds(model, n) for n in (16, 256, 1000)}
             found[name] = {"tokens_per_second_at_context": rates, "limit_tokens_per_second": limit}
             told = ", ".join(f"{rate:.1f} at {n}" for n, rate in rates.items())
             print(f"{name:20} tokens/s by context: {told}; memory allows {limit:.1f}", flush=True)
             if preset == presets[0]:
                 one = 1 / rates[16]
-                costs = {n: step_seconds(ready, 16, n) / one for n in (2, 3, 4, 5, 6, 8)}
-                plain = step_seconds(ready, 16, engine=False)
+                costs = {n: step_seconds(model, 16, n) / one for n in (2, 3, 4, 5, 6, 8)}
+                plain = step_seconds(model, 16, engine=False)
                 found[name] |= {"cost_of_tokens": costs, "pytorch_step_seconds": plain}
                 told = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
-                prefill = {n: prefill_seconds(ready, n) for n in (16, 64, 512, 1000)}
+                prefill = {n: prefill_seconds(model, n) for n in (16, 64, 512, 1000)}
                 found[name]["prefill_seconds"] = prefill
                 for way in ("PyTorch", "kernels"):
                     milliseconds = ", ".join(f"{n}: {by[way] * 1e3:.0f}" for n, by in prefill.items())
                     print(f"{'':20} prompts by {way}, ms: {milliseconds}")
                 print(f"{'':20} several at once, in steps of one: {told}; PyTorch {1 / plain:.1f} tokens/s")
             if not quantize:
-                found[f"{preset} own guesses"] = own = own_guesses(ready)
+                found[f"{preset} int8 drafts"] = own = int8_drafts(model)
                 print(
-                    f"{'':20} with guesses of its int8 copy, made in {own['copy_seconds']:.2f} s:"
-                    f" {own['own_guesses']:.1f} tokens/s to {own['plain']:.1f}, {own['ratio']:.2f}"
+                    f"{'':20} with drafts of its int8 copy, made in {own['copy_seconds']:.2f} s:"
+                    f" {own['int8_drafts']:.1f} tokens/s to {own['plain']:.1f}, {own['ratio']:.2f}"
                 )
-            del ready
+            del model
     print(json.dumps(found))
 
 

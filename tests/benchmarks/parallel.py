@@ -24,29 +24,29 @@ NEW_TOKENS = 40
 def worker(path: Path) -> None:
     """One process: load its part, decode, tell."""
     from gptcli.parallel.join import join
-    from gptcli.parallel.load import ready_part  # noqa: F401 - so that it does not count
+    from gptcli.parallel.load import load_shard  # noqa: F401 - so that it does not count
     from gptcli.runtime import load
     from gptcli.system.torchrun import read_torchrun
-    from gptcli.weights.plan import plan_load
+    from gptcli.weights.source import select_source
     from tests.decoding import decode_tokens
 
     told = read_torchrun()
     group = join(told, "cpu") if told else None
     before = peak_bytes()
-    plan = plan_load(path, [])
-    ready = load(plan, device="cpu", dtype="float32", seed=0, cache_tokens=64, group=group)
+    source = select_source(path)
+    model = load(source, device="cpu", cache_tokens=64, group=group)
     loaded = peak_bytes()
     seconds = []
-    for _ in decode_tokens(ready.model, [15496, 11, 314, 716], NEW_TOKENS):
+    for _ in decode_tokens(model.model, [15496, 11, 314, 716], NEW_TOKENS):
         seconds.append(time.perf_counter())
     steps = sorted(b - a for a, b in pairwise(seconds))
     facts = {
-        "file_bytes": plan.checkpoint.n_bytes,
+        "file_bytes": source.plan.checkpoint.n_bytes,
         "peak_bytes_loaded": loaded - before,
         "peak_bytes_decoded": peak_bytes() - before,
         "tokens_per_second": 1 / steps[len(steps) // 2],
     }
-    everyones = group.of_all(facts) if group else [facts]
+    everyones = group.all_gather_object(facts) if group else [facts]
     if group is None or group.is_first:
         print(json.dumps({"processes": len(everyones), "each": everyones}))
     if group:

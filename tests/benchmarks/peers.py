@@ -52,20 +52,18 @@ def prompt_of(n: int, vocabulary: int = 50257) -> list[int]:
 
 def gptcli_runner(name: str, path: Path) -> Run:
     from gptcli.runtime import load
-    from gptcli.weights.plan import plan_load
+    from gptcli.weights.source import select_source
     from tests.decoding import decode_ids
 
     kind = name.split()[1].rstrip(",")
     dtype = "float32" if kind == "int8" else kind
-    ready = load(
-        plan_load(path, []), device="cpu", dtype=dtype, seed=0, cache_tokens=0, quantize=kind == "int8"
-    )
+    ready = load(select_source(path), device="cpu", dtype=dtype, quantize=kind == "int8")
     ready.engine.prepare(wait=True)
     assert ready.engine.max_tokens, ready.engine.unavailable_reason
 
     def run(prompt: list[int], n: int) -> list[int]:
-        drafts = ready.drafts("lookup" if name.endswith("lookup") else "off")
-        return decode_ids(ready.model, prompt, n, engine=ready.engine, speculator=drafts)
+        speculator = ready.speculator("lookup" if name.endswith("lookup") else "off")
+        return decode_ids(ready.model, prompt, n, engine=ready.engine, speculator=speculator)
 
     return run
 

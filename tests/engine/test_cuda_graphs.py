@@ -12,7 +12,7 @@ from gptcli.decode.speculation import Speculator
 from gptcli.engine import cuda_graphs as graph_module
 from gptcli.engine.cuda_graphs import CudaGraphEngine
 from gptcli.engine.summary import restore, summarize
-from gptcli.model.int8 import product, product_is_there, quantize_int8, to_int8
+from gptcli.model.int8 import has_int8_product, int8_product, quantize_int8, to_int8
 from gptcli.model.static_cache import StaticCache
 from tests.decoding import decode_ids, decode_tokens
 from tests.models import lively_model, tiny_config
@@ -190,8 +190,8 @@ class TestSummary:
 
 def test_pytorchs_own_int8_product_is_ours():
     """The operator that CUDA's int8 steps use, here on a CPU (where in half precision it may crash)."""
-    assert product_is_there(torch.device("cpu"), torch.float32)
+    assert has_int8_product(torch.device("cpu"), torch.float32)
     weight, scale = to_int8(torch.randn(30, 50))
     x = torch.randn(3, 50)
     expected = x @ (weight * scale[:, None]).t()
-    assert (product(x, weight, scale) - expected).abs().max() < 1e-4 * expected.abs().max()
+    assert (int8_product(x, weight, scale) - expected).abs().max() < 1e-4 * expected.abs().max()

@@ -1,4 +1,4 @@
-"""A model opened: what is shown equals what the model does, and what `transformers` says of its weights."""
+"""The insides of a model: they equal its own forward pass, and those of `transformers` with its weights."""
 
 import json
 import math
@@ -11,11 +11,11 @@ from transformers import GPT2LMHeadModel
 
 from gptcli.config.choices import GATES
 from gptcli.config.presets import resolve_options
-from gptcli.explain.gradients import gpt_blocks, small_network
-from gptcli.explain.layer_stats import layer_rows
+from gptcli.explain.gradients import gpt_blocks, small_network, without_shortcuts
+from gptcli.explain.layer_stats import layer_stats
 from gptcli.explain.lens import logit_lens
-from gptcli.explain.module_trace import journey_of
-from gptcli.explain.scoring import perplexity, score, top_candidates
+from gptcli.explain.module_trace import trace_modules, trace_modules_of_config
+from gptcli.explain.scoring import perplexity, score_tokens, top_candidates
 from gptcli.explain.trace import trace
 from gptcli.model.init import empty_model, random_model
 from gptcli.weights.save import save_model
@@ -46,8 +46,8 @@ class TestTrace:
         assert [row.name for row in lens] == ["embedding", "block 0", "block 1"]
         by_id = {c.token_id: c.logit for c in lens[-1].candidates}
         np.testing.assert_allclose([by_id[i] for i in range(97)], logits[5], atol=1e-6)
-        assert len(found.activated) == len(found.attention) == 2
-        assert all(found.activated)
+        assert len(found.activations) == len(found.attention) == 2
+        assert all(found.activations)
 
     def test_attention_and_residual_are_those_of_transformers(self, tmp_path):
         model = lively_model(tiny_config(tie_embeddings=True))
@@ -63,13 +63,23 @@ class TestTrace:
         for ours, theirs in zip(found.residual[:-1:2], out.hidden_states[:-1], strict=True):
             torch.testing.assert_close(ours, theirs[0], atol=1e-5, rtol=0)
 
-    def test_nothing_stays_on_the_model(self):
+    def test_later_passes_of_the_model_are_not_recorded(self):
         model = lively_model(tiny_config())
-        trace(model, IDS)
-        journey_of(model, [IDS])
-        for module in model.modules():
-            assert not module._forward_hooks
-            assert not module._forward_pre_hooks
+        idx = torch.tensor([IDS])
+        before = model(idx)
+        recorded, calls = trace(model, IDS), trace_modules(model, [IDS])
+        with without_shortcuts(model):
+            assert not torch.equal(model(idx), before)
+        lengths = [len(recorded.residual), len(recorded.attention), len(recorded.activations), len(calls)]
+        assert [len(outputs) for outputs in recorded.activations] == [1, 1]
+        assert torch.equal(model(idx), before)
+        assert lengths == [
+            len(recorded.residual),
+            len(recorded.attention),
+            len(recorded.activations),
+            len(calls),
+        ]
+        assert [len(outputs) for outputs in recorded.activations] == [1, 1]
 
 
 class TestPredictions:
@@ -80,7 +90,7 @@ class TestPredictions:
         idx = torch.tensor([IDS])
         with torch.no_grad():
             loss = reference(idx, labels=idx).loss.item()
-        scored = score(trace(model, IDS).logits, IDS)
+        scored = score_tokens(trace(model, IDS).logits, IDS)
         assert perplexity(scored) == pytest.approx(math.exp(loss), rel=1e-5)
         assert [row.position for row in scored] == list(range(1, 8))
 
@@ -90,7 +100,7 @@ class TestPredictions:
         assert [(c.rank, c.token_id) for c in top] == [(1, 1), (2, 2), (3, 3)]
         assert sum(c.probability for c in top_candidates(logits, 4)) == pytest.approx(1)
         assert top[0].probability == pytest.approx(float(logits.softmax(-1)[1]))
-        (row,) = score(torch.stack([logits, logits]), [0, 3])
+        (row,) = score_tokens(torch.stack([logits, logits]), [0, 3])
         assert row.rank == 3
         assert row.logprob == pytest.approx(float(logits.log_softmax(-1)[3]))
         assert math.isnan(perplexity([]))
@@ -100,7 +110,7 @@ class TestLayers:
     def test_statistics_are_those_of_the_residual(self):
         model = lively_model(tiny_config(activation="relu"))
         found = trace(model, IDS)
-        rows = layer_rows(found)
+        rows = layer_stats(found)
         assert [row.name for row in rows[:3]] == ["embedding", "block 0 attention", "block 0 feed-forward"]
         for row, residual in zip(rows, found.residual, strict=True):
             array = residual.double().numpy()
@@ -118,29 +128,44 @@ class TestLayers:
         with torch.no_grad():
             model.trf_blocks[0].att.W_query.weight.zero_()
             model.trf_blocks[0].att.W_query.bias.zero_()
-        row = layer_rows(trace(model, IDS))[1]
+        row = layer_stats(trace(model, IDS))[1]
         assert row.head_entropies == pytest.approx([sum(math.log(t) for t in range(1, 9)) / 8] * 4)
 
 
-class TestJourney:
+class TestModuleTrace:
     def test_the_tutorials_shapes(self):
         model = empty_model(resolve_options("gpt-124m", None, []).config)
-        stops = {stop.name: stop for stop in journey_of(model, [[0, 1, 2]] * 2)}
-        up, down = stops["trf_blocks.0.ff.layers.0"], stops["trf_blocks.0.ff.layers.2"]
+        calls = {call.name: call for call in trace_modules(model, [[0, 1, 2]] * 2)}
+        up, down = calls["trf_blocks.0.ff.layers.0"], calls["trf_blocks.0.ff.layers.2"]
         assert (up.enters, up.leaves) == ((2, 3, 768), (2, 3, 3072))
         assert (down.enters, down.leaves) == ((2, 3, 3072), (2, 3, 768))
-        assert stops["out_head"].leaves == (2, 3, 50257)
-        assert next(iter(stops)) == "tok_emb"
-        assert stops["trf_blocks.0.ff"].parameters == 4_722_432
+        assert calls["out_head"].leaves == (2, 3, 50257)
+        assert next(iter(calls)) == "tok_emb"
+        assert calls["trf_blocks.0.ff"].parameters == 4_722_432
+
+    def test_a_loaded_model_shows_the_modules_of_its_config_not_the_engines(self, cli, tmp_path):
+        config = tiny_config(vocab_size=50257, context_length=32, tie_embeddings=True)
+        folder = save_huggingface(lively_model(config), tmp_path)
+        loaded = cli("inspect", "-w", folder, "--prompt", "Hello, I am", "--shapes", "--json")
+        plain = cli(
+            "inspect", "-c", folder / "config.json", "--shapes", "--batch", 1, "--tokens", 4, "--json"
+        )
+        assert json.loads(loaded.out)["shapes"] == json.loads(plain.out)["modules"]
+
+    def test_a_mixture_is_shown_with_the_models_own_modules(self):
+        config = tiny_config(feed_forward="moe", ffn_dim=8)
+        kinds = {call.kind for call in trace_modules_of_config(config, [[1, 2, 3]], seed=1)}
+        assert {"Linear", "SiLU", "MixtureOfExperts"} <= kinds
+        assert "OneDnnLinear" not in kinds
 
     def test_flops_add_up_to_those_of_params(self):
         from gptcli.config.cost import flops
 
         config = tiny_config(context_length=8)
-        stops = {stop.name: stop for stop in journey_of(empty_model(config), [list(range(8))])}
-        total = sum(stops[f"trf_blocks.{i}"].flops for i in range(2)) + stops["out_head"].flops
+        calls = {call.name: call for call in trace_modules(empty_model(config), [list(range(8))])}
+        total = sum(calls[f"trf_blocks.{i}"].flops for i in range(2)) + calls["out_head"].flops
         assert total == 8 * flops(config).forward_per_token
-        assert stops["trf_blocks.0.ff"].flops == 2 * 8 * 2 * 24 * 96
+        assert calls["trf_blocks.0.ff"].flops == 2 * 8 * 2 * 24 * 96
 
 
 class TestGradients:
@@ -166,6 +191,20 @@ class TestGradients:
             expected = sum(s.sum() for s in sizes) / sum(s.numel() for s in sizes)
             assert row.with_shortcuts == pytest.approx(float(expected), rel=1e-5)
             assert row.without_shortcuts != pytest.approx(row.with_shortcuts, rel=0.1)
+
+    @pytest.mark.parametrize("keys", KINDS, ids=str)
+    def test_a_gpts_gradients_without_shortcuts_equal_a_hand_written_chain(self, keys):
+        config = tiny_config(**keys, drop_rate=0.1)
+        rows = gpt_blocks(config, IDS, seed=3)
+        model = random_model(config, 3)
+        x = model.tok_emb(torch.tensor([IDS[:-1]])) + model.pos_emb(torch.arange(len(IDS) - 1))
+        for layer, block in enumerate(model.trf_blocks):
+            x = block.att(block.norm1(x), None, None, layer)
+            x = block.ff(block.norm2(x))
+        F.cross_entropy(model.out_head(model.final_norm(x))[0], torch.tensor(IDS[1:])).backward()
+        for row, block in zip(rows, model.trf_blocks, strict=True):
+            sizes = [p.grad.abs().flatten() for p in block.parameters() if p.ndim == 2 and p.grad is not None]
+            assert row.without_shortcuts == float(torch.cat(sizes).mean())
 
 
 class TestCommand:

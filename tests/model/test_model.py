@@ -62,7 +62,7 @@ class TestAgainstFormulas:
         ids = ids_of(11, config.vocab_size)
         state = {name: p.detach().numpy() for name, p in model.named_parameters()}
         expected = naive.naive_logits(config, state, ids)
-        assert expected.std() > 0.1  # the comparison says something
+        assert expected.std() > 0.1  # else the comparison would show nothing
         np.testing.assert_allclose(model(torch.tensor([ids]))[0].detach(), expected, atol=2e-5, rtol=1e-5)
 
 
@@ -84,7 +84,7 @@ class TestNorm:
         other = naive.norm(
             config.model_copy(update={"norm_unbiased": not unbiased}), state, "n", x.double().numpy()
         )
-        assert np.abs(expected - other).max() > 1e-4  # the two forms are told apart
+        assert np.abs(expected - other).max() > 1e-4  # the test can tell the two forms apart
 
     def test_biased_is_torchs_and_maps_0_2_to_minus_1_1(self):
         norm = LayerNorm(tiny_config(emb_dim=2, n_heads=1))

@@ -72,12 +72,12 @@ def compare(path: Path, ready: LoadedModel) -> dict[str, object]:
 
 def sums_of_a_step(ready: LoadedModel) -> int:
     """How often the processes add up for one token."""
-    group, before = ready.group, ready.group.sum
+    group, before = ready.group, ready.group.all_reduce
     counted: list[None] = []
-    group.sum = lambda x: (counted.append(None), before(x))[1]
+    group.all_reduce = lambda x: (counted.append(None), before(x))[1]
     with torch.inference_mode():
         ready.model.hidden(torch.tensor([[1]]))
-    del group.sum
+    del group.all_reduce
     return len(counted)
 
 
@@ -85,13 +85,13 @@ def everyones_error(ready: LoadedModel) -> list[str | None]:
     """What every process says when one of them has a number that is none in its part of the head."""
     assert ready.group is not None
     if ready.group.ranks.rank == ready.group.ranks.world_size - 1:
-        ready.model.out_head.mine.weight[-1, 0] = torch.nan
+        ready.model.out_head.shard.weight[-1, 0] = torch.nan
     error = None
     try:
         list(decode_tokens(ready.model, PROMPTS[0], 3))
     except NumericsError as raised:
         error = str(raised)
-    return ready.group.of_all(error)
+    return ready.group.all_gather_object(error)
 
 
 def main() -> None:

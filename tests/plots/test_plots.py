@@ -1,4 +1,4 @@
-"""`plot-activation`: the tutorial's figure, and what else can be asked for."""
+"""`plot-activation`: the tutorial's figure, and the other plots."""
 
 import json
 import logging
@@ -7,11 +7,12 @@ import re
 import matplotlib.figure
 import numpy as np
 import pytest
+import torch
 
 from gptcli.cli.plot_activation import NAMES
 from gptcli.config.activations import ACTIVATIONS
 from gptcli.config.choices import GATES
-from gptcli.plots.activations import GATE_LABELS, difference, sample
+from gptcli.plots.activations import GATE_LABELS, largest_gap, sample
 from gptcli.plots.figure import new_figure, to_bytes
 
 
@@ -31,6 +32,17 @@ def test_the_tutorials_figure(cli, tmp_path, monkeypatch):
         assert panel.get_xlabel() == "x"
         assert panel.xaxis.get_gridlines()[0].get_visible()
     assert panels[1].lines[0].get_ydata().min() == 0
+
+
+def test_a_picture_leaves_the_log_level_of_matplotlib_as_it_was(cli, tmp_path):
+    logger = logging.getLogger("matplotlib")
+    before, level = logger.level, logging.INFO
+    logger.setLevel(level)
+    try:
+        assert cli("plot-activation", "-o", tmp_path / "a.png").status == 0
+        assert logger.level == level
+    finally:
+        logger.setLevel(before)
 
 
 @pytest.mark.parametrize(
@@ -87,6 +99,13 @@ def test_every_name_can_be_drawn():
         assert len(curve.y) == 11
 
 
+def test_a_new_activation_is_drawn_under_its_own_name(monkeypatch):
+    monkeypatch.setitem(ACTIVATIONS, "softplus", torch.nn.Softplus)
+    (curve,) = sample(["softplus"], -3, 3, 11)
+    assert curve.label == "softplus"
+    np.testing.assert_allclose(curve.y, np.log1p(np.exp(curve.x)), atol=1e-12)
+
+
 def test_gated_kinds_are_their_scalar_form():
     x = np.linspace(-3, 3, 7)
     for name, gate in {"glu": 1 / (1 + np.exp(-x)), "bilinear": x, "reglu": np.maximum(x, 0)}.items():
@@ -103,7 +122,7 @@ def test_derivatives_are_differences_quotients():
 
 
 def test_the_largest_gap_between_the_two_gelus(cli):
-    _, largest, at = difference("gelu_tanh", "gelu", -5, 5, 100)
+    largest, at = largest_gap("gelu_tanh", "gelu", -5, 5)
     assert f"{largest:.2e}" == "4.73e-04"
     assert at == pytest.approx(2.70, abs=0.01)
     out = cli("plot-activation", "--difference", "gelu_tanh", "gelu").out

@@ -100,14 +100,14 @@ class TestTokenFiles:
     @given(st.text(alphabet="ab \n\r\t.'", max_size=200))
     @settings(max_examples=300)
     def test_a_cut_changes_no_token(self, text):
-        cut = data._safe_cut(text)
+        cut = data.last_token_boundary(text)
         encode = gpt2_encoding().encode_ordinary
         assert encode(text[:cut]) + encode(text[cut:]) == encode(text)
 
     def test_text_is_encoded_in_pieces_as_if_whole(self, tokenizer, tmp_path, monkeypatch):
         text = "A line of words.\n\n  Another, longer one\n" * 50
         whole, _ = self.write(tokenizer, tmp_path, text)
-        monkeypatch.setattr(data, "PIECE_CHARACTERS", 64)
+        monkeypatch.setattr(data, "CHUNK_CHARACTERS", 64)
         pieces, n_bytes = self.write(tokenizer, tmp_path, text)
         assert pieces == whole
         assert n_bytes == len(text.rstrip())

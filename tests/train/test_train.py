@@ -15,11 +15,11 @@ from safetensors.torch import load_file
 from transformers import GPT2LMHeadModel
 
 from gptcli.cli import boundary
-from gptcli.train.__main__ import PROGRAM, app
+from gptcli.cli.train import PROGRAM, app
+from gptcli.train.checkpoint import save_checkpoint
 from gptcli.train.evaluate import evaluate
 from gptcli.train.optimizer import Optimizers
-from gptcli.train.run import Run
-from gptcli.train.settings import Settings
+from gptcli.train.settings import TrainingSettings
 from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
@@ -75,15 +75,14 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(train, monkeypatch
     status, whole, _ = train("whole", *options)
     assert status == 0
     assert losses(whole)[12] < losses(whole)[1]
-    real = Run._checkpoint
 
-    def die_after_step_10(run: Run) -> None:
-        real(run)
-        if run.done == 10:
+    def die_after_step_10(folder, model, optimizers, settings, done, best) -> None:
+        save_checkpoint(folder, model, optimizers, settings, done, best)
+        if done == 10:
             raise RuntimeError("the power went")
 
     with monkeypatch.context() as patch:
-        patch.setattr(Run, "_checkpoint", die_after_step_10)
+        patch.setattr("gptcli.train.run.save_checkpoint", die_after_step_10)
         status, before, err = train("cut", *options)
     assert status == 1
     assert "the power went" in err
@@ -125,7 +124,7 @@ def test_interrupted_it_writes_a_checkpoint_and_goes_on_to_the_same_losses(tmp_p
     running.send_signal(signal.SIGINT)
     rest, err = running.communicate(timeout=60)
     assert running.returncode == 130
-    assert b"--resume goes on from there" in err
+    assert b"--resume continues from there" in err
     before = records(first + rest)
     assert 5 <= len(before) < 120
     command = [*base, tmp_path / "cut", "--resume"]
@@ -169,6 +168,18 @@ def test_it_goes_on_from_weights_and_leaves_their_file_alone(train, tmp_path):
     assert (tmp_path / "second" / "model.safetensors").read_bytes() != before
 
 
+def test_quiet_silences_every_note_and_that_of_the_hub_too(train, tmp_path, monkeypatch):
+    assert train("first", "--steps", 1)[0] == 0
+    monkeypatch.setattr("gptcli.cli.weights_option.fetch", lambda *_, **__: tmp_path / "first")
+    options = ("--steps", 1, "--weights", "hf:someone/tiny")
+    status, _, err = train("loud", *options)
+    assert status == 0
+    assert "note: hf:someone/tiny: revision first" in err
+    status, records, err = train("quiet", *options, "--quiet")
+    assert (status, err) == (0, "")
+    assert list(losses(records)) == [1]
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [
@@ -181,7 +192,7 @@ def test_it_goes_on_from_weights_and_leaves_their_file_alone(train, tmp_path):
         (["--set", "n_layer=1"], "did you mean n_layers?"),
     ],
 )
-def test_wrong_requests_are_told_in_a_line(train, options, message):
+def test_a_wrong_request_gives_an_error_of_one_line(train, options, message):
     status, out, err = train("model", *options)
     assert status in (1, 2)
     assert out == []
@@ -196,7 +207,7 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(train, tmp_path)
     assert "n_layers was 2 and is 1; steps was 4 and is 6" in err
     status, _, err = train("model", "--steps", 4)
     assert status == 2
-    assert "holds checkpoint.pt already; --resume goes on with it" in err
+    assert "holds checkpoint.pt already; --resume continues it" in err
     more = tmp_path / "more.txt"
     more.write_text(TEXT)
     status, _, err = train("model", "--steps", 4, "--resume", "--data", more)
@@ -209,7 +220,7 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(train, tmp_path)
 
 
 def test_the_schedule_warms_up_and_falls_along_half_a_cosine():
-    settings = Settings(steps=110, warmup_steps=10, final_fraction=0.1)
+    settings = TrainingSettings(steps=110, warmup_steps=10, final_fraction=0.1)
     assert [settings.rate_at(step) for step in (0, 4, 9)] == [0.1, 0.5, 1.0]
     assert settings.rate_at(60) == pytest.approx(0.55)
     assert settings.rate_at(110) == pytest.approx(0.1)
@@ -218,8 +229,8 @@ def test_the_schedule_warms_up_and_falls_along_half_a_cosine():
 @pytest.mark.parametrize("optimizer", ["adamw", "muon"])
 def test_vectors_do_not_decay_and_every_parameter_is_trained_once(optimizer):
     model = lively_model(tiny_config(tie_embeddings=True))
-    parts = Optimizers(model, Settings(steps=1, optimizer=optimizer)).parts
-    groups = [group for part in parts for group in part.param_groups]
+    optimizers = Optimizers(model, TrainingSettings(steps=1, optimizer=optimizer)).optimizers
+    groups = [group for one in optimizers for group in one.param_groups]
     held = [id(p) for group in groups for p in group["params"]]
     assert sorted(held) == sorted(id(p) for p in model.parameters())
     for group in groups:
@@ -243,7 +254,6 @@ class TestEvaluation:
             with torch.no_grad():
                 logits = model(torch.from_numpy(ids[None, starts[t] : t].astype("int64")))[0, -1]
             losses.append(F.cross_entropy(logits, torch.tensor(int(ids[t]))).item())
-        assert found.n_tokens == n - 1
         assert found.nats_per_token == pytest.approx(sum(losses) / (n - 1), abs=1e-5)
         assert found.bits_per_byte == pytest.approx(sum(losses) / math.log(2) / 1000, abs=1e-5)
 

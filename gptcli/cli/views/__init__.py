@@ -1,10 +1,13 @@
-"""What `inspect` can show: each view has a text, a document for `--json`, and some of them a picture."""
+"""The views of `inspect` and `params`: each has a text, a document for `--json`, and some have a picture."""
 
 from typing import Any, Protocol
 
 
 class View(Protocol):
-    """One answer of `inspect`; `fault` is why the command ends with status 1, after it has answered."""
+    """An answer of `inspect`.
+
+    A `fault` is the error with which the command ends with status 1, after it has printed the answer.
+    """
 
     @property
     def fault(self) -> str | None: ...
@@ -15,6 +18,6 @@ class View(Protocol):
 
 
 class PictureView(View, Protocol):
-    """A view that can be drawn."""
+    """A view that can be drawn, as `png`, `svg` or `pdf`."""
 
     def picture(self, file_format: str) -> bytes: ...

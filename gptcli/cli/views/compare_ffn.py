@@ -1,4 +1,4 @@
-"""`params --compare-ffn`: every kind of feed-forward at one model's width, side by side."""
+"""`params --compare-ffn`: every kind of feed-forward at the width of one model."""
 
 from collections.abc import Mapping
 from math import prod
@@ -9,7 +9,7 @@ from gptcli.config.dtypes import DTYPES
 from gptcli.config.model_config import ModelConfig, build_config
 from gptcli.config.shapes import Shape, feed_forward_shapes
 
-# A row each: what the papers call it, and the keys that make it.
+# The papers' name of each kind, and the config keys that select it.
 KINDS: dict[str, dict[str, Any]] = {
     "mlp, ReLU": {"feed_forward": "mlp", "activation": "relu"},
     "mlp, GELU": {"feed_forward": "mlp", "activation": "gelu_tanh"},
@@ -24,10 +24,9 @@ WEIGHT_BYTES = DTYPES["float32"].n_bytes
 
 
 def compare_ffn_records(config: ModelConfig) -> list[dict[str, Any]]:
-    """One record a kind: sizes of one layer's feed-forward, and what a token costs in it.
+    """Return one record per kind: the sizes of one layer's feed-forward, and the cost of a token in it.
 
-    FLOPs are 2 per weight of a matrix product; bytes are those of the weights that one token passes through,
-    in float32.
+    FLOPs are 2 per weight of a matrix product. Bytes are those of the float32 weights that one token uses.
     """
     sizes = {key: getattr(config, key) for key in ("vocab_size", "context_length", "emb_dim", "n_heads")}
     sizes |= {key: getattr(config, key) for key in ("n_layers", "drop_rate", "qkv_bias")}
@@ -50,7 +49,7 @@ def compare_ffn_records(config: ModelConfig) -> list[dict[str, Any]]:
 
 
 def compare_ffn_table(config: ModelConfig) -> str:
-    """The records for people, one layer each."""
+    """Return the records as a table for people."""
     headers = ("feed-forward", "ffn_dim", "parameters", "active", "FLOPs/token", "bytes read/token")
     keys = ("parameters_per_layer", "active_per_layer", "flops_per_token", "weight_bytes_read_per_token")
     rows = [

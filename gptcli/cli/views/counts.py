@@ -17,8 +17,11 @@ from gptcli.config.model_config import ModelConfig
 from gptcli.config.presets import ResolvedConfig
 
 
-def count(model: ResolvedConfig, processes: int | None = None) -> dict[str, Any]:
-    """Everything about one model, as `--json` prints it; with what each of so many processes would hold."""
+def count_record(model: ResolvedConfig, processes: int | None = None) -> dict[str, Any]:
+    """Return all counts of one model, as `--json` prints them.
+
+    With `processes` they include the costs of tensor parallelism over that many.
+    """
     config = model.config
     cost = flops(config)
     per_token = kv_bytes_per_token(config)
@@ -45,17 +48,17 @@ def count(model: ResolvedConfig, processes: int | None = None) -> dict[str, Any]
     }
 
 
-def overview(model: ResolvedConfig, processes: int | None = None) -> str:
-    """One model for people: components with their share, then the counts, bytes and FLOPs."""
-    facts = count(model)
-    parts = [_components(model.config, facts), _variants(facts["parameters"]), _costs(model.config, facts)]
+def count_text(model: ResolvedConfig, processes: int | None = None) -> str:
+    """Return the counts of one model for people: components with their share, then bytes and FLOPs."""
+    record = count_record(model)
+    parts = [_components(model.config, record), _variants(record["parameters"]), _costs(model.config, record)]
     if processes is not None:
         parts.append(parallel_table(model.config, processes))
     return f"{title(model)}\n\n" + "\n".join(parts)
 
 
-def _components(config: ModelConfig, facts: dict[str, Any]) -> str:
-    total = facts["parameters"]["total"]
+def _components(config: ModelConfig, record: dict[str, Any]) -> str:
+    total = record["parameters"]["total"]
     rows = [
         (name.replace("_", " "), f"{n:,}", f"{n / total:.1%}")
         for name, n in parameters_by_component(config).items()
@@ -64,7 +67,7 @@ def _components(config: ModelConfig, facts: dict[str, Any]) -> str:
         rows[-1] = (rows[-1][0], "tied", "")
     rows.append(("total", f"{total:,}", "100.0%"))
     if config.is_moe:
-        active = facts["parameters"]["active_per_token"]
+        active = record["parameters"]["active_per_token"]
         rows.append(("active per token", f"{active:,}", f"{active / total:.1%}"))
     return table(("component", "parameters", "share"), rows, numbers=(1, 2))
 
@@ -77,13 +80,13 @@ def _variants(counts: dict[str, int]) -> str:
     return table(("counted as", "with qkv bias", "without qkv bias"), rows, numbers=(1, 2))
 
 
-def _costs(config: ModelConfig, facts: dict[str, Any]) -> str:
-    cache, work = facts["kv_cache"], facts["flops"]
+def _costs(config: ModelConfig, record: dict[str, Any]) -> str:
+    cache, work = record["kv_cache"], record["flops"]
     full = cache["bytes_full_context"]
     rows = [
         *(
             (f"weights in {dtype}", f"{n:,}", f"bytes = {_gigabytes(n)}")
-            for dtype, n in facts["bytes"].items()
+            for dtype, n in record["bytes"].items()
         ),
         ("key/value cache, a token", f"{cache['bytes_per_token']:,}", "bytes in float32"),
         (f"key/value cache, {config.context_length:,} tokens", f"{full:,}", f"bytes = {_gigabytes(full)}"),
@@ -93,22 +96,22 @@ def _costs(config: ModelConfig, facts: dict[str, Any]) -> str:
     return table(("cost", "", "unit"), rows, numbers=(1,))
 
 
-def comparison(models: list[ResolvedConfig]) -> str:
-    """All presets side by side."""
+def preset_table(models: list[ResolvedConfig]) -> str:
+    """Return a table that compares the models of all presets."""
     rows = []
     for model in models:
-        facts = count(model)
+        record = count_record(model)
         rows.append(
             (
                 str(model.preset),
                 "tied" if model.config.tie_embeddings else "own",
-                f"{facts['parameters']['total']:,}",
-                f"{facts['parameters']['tied']:,}",
-                f"{facts['parameters']['untied']:,}",
-                f"{facts['parameters']['untied_without_qkv_bias']:,}",
-                _gigabytes(facts["bytes"]["float32"]),
-                f"{facts['kv_cache']['bytes_per_token']:,}",
-                f"{facts['flops']['forward_per_token'] / 1e9:.2f}",
+                f"{record['parameters']['total']:,}",
+                f"{record['parameters']['tied']:,}",
+                f"{record['parameters']['untied']:,}",
+                f"{record['parameters']['untied_without_qkv_bias']:,}",
+                _gigabytes(record["bytes"]["float32"]),
+                f"{record['kv_cache']['bytes_per_token']:,}",
+                f"{record['flops']['forward_per_token'] / 1e9:.2f}",
             )
         )
     headers = (
@@ -126,12 +129,12 @@ def comparison(models: list[ResolvedConfig]) -> str:
 
 
 def title(model: ResolvedConfig) -> str:
-    """One line that says which model it is."""
+    """Return one line that says which model it is."""
     return f"{model.preset or 'config'}: {sizes(model.config)}"
 
 
 def sizes(config: ModelConfig) -> str:
-    """The sizes of a model in one line."""
+    """Return the sizes of a model in one line."""
     return (
         f"{config.n_layers} layers, width {config.emb_dim}, {config.n_heads} heads, {_feed_forward(config)},"
         f" context {config.context_length}, vocabulary {config.vocab_size}"

@@ -1,10 +1,10 @@
-"""Gradients with depth, with shortcut connections and without."""
+"""How gradients shrink with depth, without shortcut connections and with them."""
 
 from dataclasses import asdict, dataclass
 from typing import Any
 
+from gptcli.cli.inspect_arguments import InspectArguments
 from gptcli.cli.render import table
-from gptcli.cli.views.request import Request
 from gptcli.errors import UsageError
 from gptcli.explain.gradients import GradientRow, gpt_blocks, small_network
 
@@ -14,33 +14,33 @@ PROMPT = "Every effort moves you forward"
 
 @dataclass(frozen=True)
 class GradientView:
-    """A row a layer, and what the network is."""
+    """One row per layer, under a caption that describes the network."""
 
     rows: list[GradientRow]
     caption: str
     fault: str | None = None
 
     @classmethod
-    def compute(cls, request: Request) -> "GradientView":
-        """The tutorial's small network, or a fresh GPT where a preset, a config or a prompt is given."""
-        if request.layer_sizes or not (request.preset or request.config or request.prompt):
-            sizes = _sizes(request.layer_sizes or TUTORIAL_SIZES)
-            caption = f"layers {', '.join(map(str, sizes))}; GELU; seed {request.seed}"
-            return cls(small_network(sizes, request.seed), caption)
+    def compute(cls, options: InspectArguments) -> "GradientView":
+        """Use the tutorial's small network, or a GPT with random weights if the options describe one."""
+        if options.layer_sizes or not (options.preset or options.config or options.prompt):
+            sizes = _sizes(options.layer_sizes or TUTORIAL_SIZES)
+            caption = f"layers {', '.join(map(str, sizes))}; GELU; seed {options.seed}"
+            return cls(small_network(sizes, options.seed), caption)
         from gptcli.config.cost import count_parameters
         from gptcli.system.memory import available_bytes, require_memory
         from gptcli.tokenizer import Tokenizer
 
-        model = request.resolve()
-        prompt = PROMPT if request.prompt is None else request.prompt
+        model = options.resolve()
+        prompt = PROMPT if options.prompt is None else options.prompt
         ids = Tokenizer(model.config).encode(prompt)
         if not 2 <= len(ids) <= model.config.context_length:
             raise UsageError(
                 f"--prompt of {len(ids)} tokens: the loss needs from 2 to {model.config.context_length}"
             )
         require_memory(8 * count_parameters(model.config), available_bytes(), "float32 weights and gradients")
-        caption = f"{model.preset or 'config'}; random weights, seed {request.seed}; prompt {prompt!r}"
-        return cls(gpt_blocks(model.config, ids, request.seed), caption)
+        caption = f"{model.preset or 'config'}; random weights, seed {options.seed}; prompt {prompt!r}"
+        return cls(gpt_blocks(model.config, ids, options.seed), caption)
 
     def as_json(self) -> Any:
         return {"of": self.caption, "layers": [asdict(row) for row in self.rows]}

@@ -1,4 +1,4 @@
-"""The numbers of a weights file: statistics of every tensor, or the differences from another file."""
+"""The numbers in a weights file: statistics of every tensor, or the differences from another file."""
 
 import sys
 from collections.abc import Iterable, Iterator
@@ -17,7 +17,7 @@ from gptcli.weights.tensor_data import TensorStats, tensor_stats
 
 @dataclass(frozen=True)
 class StatsView:
-    """Statistics by tensor; with `check` a tensor that is not finite is a fault."""
+    """Statistics of each tensor; with `check`, a tensor with NaN or infinity is a fault."""
 
     checkpoint: Checkpoint
     stats: dict[str, TensorStats]
@@ -25,7 +25,7 @@ class StatsView:
 
     @classmethod
     def read(cls, path: Path, *, check: bool) -> "StatsView":
-        """Read every tensor once."""
+        """Read every tensor of the file at `path`."""
         checkpoint = open_checkpoint(path)
         stats = {name: tensor_stats(tensor) for name, tensor in _with_progress(checkpoint)}
         return cls(checkpoint, stats, check)
@@ -60,7 +60,7 @@ class StatsView:
 
 @dataclass(frozen=True)
 class DiffView:
-    """Two files, parameter by parameter."""
+    """The differences between two files, parameter by parameter."""
 
     first: Path
     second: Path
@@ -98,7 +98,10 @@ def _sizes(row: DifferenceRow) -> tuple[str, str]:
 
 
 def _with_progress(checkpoint: Checkpoint) -> Iterator[tuple[str, TensorInfo]]:
-    """The tensors one by one, with a bar on stderr while it is a terminal."""
+    """Yield the tensors one by one, with a progress bar if stderr is a terminal.
+
+    Raises `WeightsError` for a file without tensors.
+    """
     tensors: Iterable[tuple[str, TensorInfo]] = checkpoint.tensors.items()
     if not checkpoint.tensors:
         raise WeightsError(f"{checkpoint.path}: holds no tensors")

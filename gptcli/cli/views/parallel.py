@@ -1,4 +1,4 @@
-"""The costs of a model that several processes share, for people and as JSON."""
+"""The costs of tensor parallelism, for people and as JSON."""
 
 from typing import Any
 
@@ -19,12 +19,15 @@ from gptcli.config.parallel_cost import (
 )
 from gptcli.config.partition import check_world_size
 
-# int8 weights leave what is sent as it is.
-SENT_BYTES = {dtype: n for dtype, n in BYTES_PER_ELEMENT.items() if dtype != "int8"}
+# Bytes of one number that is sent or cached; int8 quantizes only weights.
+ACTIVATION_BYTES = {"float32": 4, "bfloat16": 2}
 
 
 def parallel_record(config: ModelConfig, size: int) -> dict[str, Any]:
-    """What `--tensor-parallel` adds to the JSON; raises `UsageError` for more processes than can share."""
+    """Return what `--tensor-parallel` adds to the JSON.
+
+    Raises `UsageError` for more processes than the model can be split over.
+    """
     check_world_size(config, size)
     held, sums = max_parameters_per_rank(config, size), all_reduces_per_layer(config)
     return {
@@ -33,14 +36,15 @@ def parallel_record(config: ModelConfig, size: int) -> dict[str, Any]:
         "bytes_per_process": {dtype: held * n for dtype, n in BYTES_PER_ELEMENT.items()},
         "parameters_read_per_token": parameters_read_per_token(config, size),
         "kv_bytes_per_token_per_process": {
-            d: kv_bytes_per_token_per_rank(config, size, n) for d, n in SENT_BYTES.items()
+            d: kv_bytes_per_token_per_rank(config, size, n) for d, n in ACTIVATION_BYTES.items()
         },
         "sums_per_layer": sums,
         "bytes_sent_per_token_per_layer": {
-            dtype: round(sums * sent_bytes_per_all_reduce(config, size, n)) for dtype, n in SENT_BYTES.items()
+            dtype: round(sums * sent_bytes_per_all_reduce(config, size, n))
+            for dtype, n in ACTIVATION_BYTES.items()
         },
         "bytes_sent_per_token": {
-            dtype: round(sent_bytes_per_token(config, size, n)) for dtype, n in SENT_BYTES.items()
+            dtype: round(sent_bytes_per_token(config, size, n)) for dtype, n in ACTIVATION_BYTES.items()
         },
         "gpus_bfloat16": [_gpu(config, size, gpu) for gpu in GPUS],
     }
@@ -60,22 +64,22 @@ def _gpu(config: ModelConfig, size: int, gpu: Gpu) -> dict[str, Any]:
 
 
 def parallel_table(config: ModelConfig, size: int) -> str:
-    """The same for people: what the largest part takes, what it sends, and how many of which GPU it wants."""
-    facts = parallel_record(config, size)
-    full = facts["kv_bytes_per_token_per_process"]["bfloat16"] * config.context_length
+    """Return the record for people: the size of the largest shard, what it sends, the GPUs that it needs."""
+    record = parallel_record(config, size)
+    full = record["kv_bytes_per_token_per_process"]["bfloat16"] * config.context_length
     rows = [
-        ("parameters", f"{facts['parameters_per_process']:,}", "in the largest part"),
+        ("parameters", f"{record['parameters_per_process']:,}", "in the largest shard"),
         *(
             (f"weights in {dtype}", f"{n:,}", f"bytes = {n / 1e9:.2f} GB")
-            for dtype, n in facts["bytes_per_process"].items()
+            for dtype, n in record["bytes_per_process"].items()
         ),
         ("cache in bfloat16, full context", f"{full:,}", f"bytes = {full / 1e9:.2f} GB"),
         (
             "sent in bfloat16, a token, a layer",
-            f"{facts['bytes_sent_per_token_per_layer']['bfloat16']:,}",
+            f"{record['bytes_sent_per_token_per_layer']['bfloat16']:,}",
             "bytes",
         ),
-        ("sent in bfloat16, a token", f"{facts['bytes_sent_per_token']['bfloat16']:,}", "bytes"),
+        ("sent in bfloat16, a token", f"{record['bytes_sent_per_token']['bfloat16']:,}", "bytes"),
     ]
 
     def rate(value: float | None) -> str:
@@ -83,12 +87,12 @@ def parallel_table(config: ModelConfig, size: int) -> str:
 
     gpus = [
         (
-            one["gpu"],
-            str(one["needed"] or "more than can share"),
-            rate(one["tokens_per_second_at_most"]),
-            rate(one["tokens_per_second_at_most_with_these"]),
+            gpu["gpu"],
+            str(gpu["needed"] or "more than can share it"),
+            rate(gpu["tokens_per_second_at_most"]),
+            rate(gpu["tokens_per_second_at_most_with_these"]),
         )
-        for one in facts["gpus_bfloat16"]
+        for gpu in record["gpus_bfloat16"]
     ]
     headers = ("in bfloat16 on", "needed", "tokens/s at most with those", f"with {size}")
     return (

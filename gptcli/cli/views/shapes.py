@@ -1,54 +1,50 @@
-"""The journey of a batch without a prompt: shapes alone, where the model allows it without any weights."""
+"""The module trace of a batch without a prompt: shapes alone, in no memory where the model allows it."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gptcli import api
+from gptcli.cli.inspect_arguments import InspectArguments
 from gptcli.cli.render import table
 from gptcli.cli.views.counts import title
-from gptcli.cli.views.request import Request
+from gptcli.config.cost import count_parameters
 from gptcli.errors import UsageError
-from gptcli.explain.module_trace import Stop, journey_of
-from gptcli.model.init import empty_model
-from gptcli.weights.source import ModelSource
+from gptcli.explain.module_trace import ModuleCall, trace_modules_of_config
+from gptcli.system.memory import available_bytes, require_memory
 
 
 @dataclass(frozen=True)
 class ShapesView:
-    """Every module that a batch passes."""
+    """The calls of every module for one batch."""
 
     heading: str
-    stops: list[Stop]
+    calls: list[ModuleCall]
     fault: str | None = None
 
     @classmethod
-    def run(cls, request: Request) -> "ShapesView":
-        """Send a batch through a model without memory; a mixture chooses its experts, so it needs weights."""
-        source = request.resolve()
+    def run(cls, options: InspectArguments) -> "ShapesView":
+        """Trace a batch through the model of a config; only a mixture of experts needs weights for that."""
+        source = options.resolve()
         config = source.config
-        if request.tokens > config.context_length:
-            raise UsageError(f"--tokens {request.tokens}: the context length is {config.context_length}")
+        if options.tokens > config.context_length:
+            raise UsageError(f"--tokens {options.tokens}: the context length is {config.context_length}")
         if config.is_moe:
-            ready = api.load(ModelSource(source), device="cpu", dtype="float32", seed=request.seed)
-            model = ready.model
-        else:
-            model = empty_model(config)
-        ids = [[t % config.vocab_size for t in range(request.tokens)]] * request.batch
-        heading = f"{title(source)}\nbatch of {request.batch} × {request.tokens} tokens"
-        return cls(heading, journey_of(model, ids))
+            require_memory(4 * count_parameters(config), available_bytes(), "float32 weights")
+        ids = [[t % config.vocab_size for t in range(options.tokens)]] * options.batch
+        heading = f"{title(source)}\nbatch of {options.batch} × {options.tokens} tokens"
+        return cls(heading, trace_modules_of_config(config, ids, options.seed))
 
     def as_json(self) -> Any:
-        return {"of": self.heading, "modules": [asdict(stop) for stop in self.stops]}
+        return {"of": self.heading, "modules": [asdict(call) for call in self.calls]}
 
     def as_text(self) -> str:
-        return f"{self.heading}\n\n{shapes_table(self.stops)}"
+        return f"{self.heading}\n\n{shapes_table(self.calls)}"
 
 
-def shapes_table(stops: Sequence[Stop]) -> str:
-    """A row a module, in the order of execution."""
+def shapes_table(calls: Sequence[ModuleCall]) -> str:
+    """Return a table with one row per call, in the order of execution."""
     rows = [
-        (s.name, s.kind, str(list(s.enters)), str(list(s.leaves)), f"{s.parameters:,}", f"{s.flops:,}")
-        for s in stops
+        (c.name, c.kind, str(list(c.enters)), str(list(c.leaves)), f"{c.parameters:,}", f"{c.flops:,}")
+        for c in calls
     ]
     return table(("module", "kind", "enters", "leaves", "parameters", "FLOPs"), rows, numbers=(4, 5))

@@ -12,7 +12,7 @@ from gptcli.config.model_config import ModelConfig
 from gptcli.config.presets import ResolvedConfig
 from gptcli.config.shapes import Shape, block_shapes, outer_shapes, parameter_shapes
 
-# What a module of this name is, as its class is called.
+# The class of the module with each name.
 KINDS = {
     "tok_emb": "Embedding",
     "pos_emb": "Embedding",
@@ -30,7 +30,7 @@ FEED_FORWARDS = {False: "FeedForward", True: "GatedFeedForward"}
 
 @dataclass
 class Node:
-    """A module: its own parameters are leaves with a shape, its parts are further nodes."""
+    """A module, or a parameter, which has a shape; `parts` are a module's parameters and child modules."""
 
     name: str
     kind: str = ""
@@ -48,13 +48,13 @@ class Node:
 
 @dataclass(frozen=True)
 class TreeView:
-    """The modules of a model that a config describes."""
+    """The module tree of the model that a config describes."""
 
     model: ResolvedConfig
     fault: str | None = None
 
     def as_json(self) -> Any:
-        """Every parameter with its shape and count."""
+        """Return every parameter with its shape and count."""
         config = self.model.config
         return {
             "preset": self.model.preset,
@@ -68,7 +68,7 @@ class TreeView:
         }
 
     def as_text(self) -> str:
-        """The tree for people; where parts are all alike, one stands for all."""
+        """Return the tree for people; one line stands for parts that are all alike."""
         config = self.model.config
         rows = [("GPTModel", "", "", f"{count_parameters(config):,}", ""), *_rows(_parts(config), "")]
         return f"{title(self.model)}\n\n" + table(
@@ -77,7 +77,7 @@ class TreeView:
 
 
 def _parts(config: ModelConfig) -> list[Node]:
-    """The parts of the model in their order, one block for all."""
+    """Return the parts of the model in order, with one block for all blocks."""
     outer = {node.name: node for node in _modules(outer_shapes(config))}
     block = _fold(Node("trf_blocks.0", "TransformerBlock", parts=_modules(block_shapes(config))))
     feed_forward = next(node for node in block.parts if node.name == "ff")
@@ -93,7 +93,7 @@ def _parts(config: ModelConfig) -> list[Node]:
 
 
 def _fold(node: Node) -> Node:
-    """A module whose numbered parts are all alike, with one that stands for all."""
+    """Replace the numbered parts of a module list, which are all alike, by the first of them."""
     parts = [_fold(part) for part in node.parts]
     if node.kind == "ModuleList" and len(parts) > 1:
         first = parts[0]
@@ -104,7 +104,7 @@ def _fold(node: Node) -> Node:
 
 
 def _modules(shapes: Mapping[str, Shape]) -> list[Node]:
-    """Dotted parameter names as nested nodes, in their order."""
+    """Turn dotted parameter names into nested nodes, in the same order."""
     root = Node("")
     for name, shape in shapes.items():
         *path, leaf = name.split(".")
@@ -117,7 +117,7 @@ def _modules(shapes: Mapping[str, Shape]) -> list[Node]:
             node = child
         node.parts.append(Node(leaf, shape=shape))
         if not node.kind:
-            node.kind = "Linear"  # what has a weight and no kind of its own
+            node.kind = "Linear"  # a module with parameters that `KINDS` does not name
     return root.parts
 
 

@@ -1,4 +1,4 @@
-"""A weights file, opened: its tensors, what it is, and the load report."""
+"""A weights file: its tensors, the model in it, and the load report."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from gptcli.weights.report import Row, check_report, load_report
 
 @dataclass(frozen=True)
 class WeightsView:
-    """What a header shows; `plan` is None and `fault` says why when no model can come of it."""
+    """What the header of a file shows; without a loadable model `fault` says why, and `plan` may be None."""
 
     checkpoint: Checkpoint
     plan: LoadPlan | None
@@ -27,7 +27,7 @@ class WeightsView:
 
     @classmethod
     def open(cls, path: Path, layers: Sequence[ConfigSource]) -> "WeightsView":
-        """Read the header; only what no header can be read from raises `WeightsError`."""
+        """Read the header; raises `WeightsError` only for a file without a readable one."""
         checkpoint = open_checkpoint(path)
         try:
             plan = plan_checkpoint(detect_layout(checkpoint), layers)
@@ -45,7 +45,7 @@ class WeightsView:
         return self.plan.notes if self.plan else ()
 
     def as_json(self) -> dict[str, Any]:
-        """Tensors in the file's order, then what the loader makes of them."""
+        """Return the tensors in the file's order, then what the loader does with them."""
         plan = self.plan
         return {
             "path": str(self.checkpoint.path),
@@ -68,7 +68,7 @@ class WeightsView:
         }
 
     def as_text(self) -> str:
-        """A summary, then one line for every tensor of the file and every parameter that it lacks."""
+        """Return a summary, then one line for each tensor of the file and each parameter that it lacks."""
         return "\n".join(self._summary()) + "\n\n" + self._table()
 
     def _summary(self) -> list[str]:
@@ -91,8 +91,8 @@ class WeightsView:
         for name, tensor in self.checkpoint.tensors.items():
             shape = " × ".join(map(str, tensor.shape)) or "scalar"
             row = reported.get(name)
-            way = (row.action, _targets(row), row.detail) if row else ("", "", "")
-            rows.append((name, tensor.dtype, shape, f"{tensor.n_bytes:,}", *way))
+            report = (row.action, _targets(row), row.detail) if row else ("", "", "")
+            rows.append((name, tensor.dtype, shape, f"{tensor.n_bytes:,}", *report))
         for row in self.report:
             if row.action in ("missing", "tied"):
                 rows.append((row.source or "", "", "", "", row.action, _targets(row), row.detail))
@@ -100,7 +100,7 @@ class WeightsView:
 
 
 def _targets(row: Row) -> str:
-    """One parameter by its name, three of a split one by their common part."""
+    """Return the name of a row's parameter, or one name with braces for the three of a split tensor."""
     if len(row.targets) != 3:
         return ", ".join(row.targets)
     first, *_ = row.targets

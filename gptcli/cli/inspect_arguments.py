@@ -1,0 +1,135 @@
+"""Every option of `gptcli inspect`, with its help and its default, and the checks that need nothing else."""
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from gptcli.cli import options
+from gptcli.cli.arguments import option
+from gptcli.config.presets import ResolvedConfig, resolve_options
+from gptcli.errors import UsageError
+
+PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradients"
+
+
+@dataclass(frozen=True, kw_only=True)
+class InspectArguments(options.ModelArguments):
+    """What the user typed after `gptcli inspect`."""
+
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="WEIGHTS", help="A weights file or folder: the same as --weights.", show_default=False
+        ),
+    ] = None
+    prompt: Annotated[
+        str | None,
+        option(metavar="TEXT", help="Run TEXT through the model; shows its tokens.", panel=PASS),
+    ] = None
+    top_k: Annotated[int | None, option(metavar="N", help="The N most probable next tokens.", panel=PASS)] = (
+        None
+    )
+    position: Annotated[
+        int | None,
+        option(metavar="P", help="... after token P, from 0; default: the last.", panel=PASS),
+    ] = None
+    all_positions: Annotated[
+        bool,
+        option("--all-positions", help="Each token's log-probability; perplexity.", panel=PASS),
+    ] = False
+    layers: Annotated[bool, option("--layers", help="Statistics after every sub-layer.", panel=PASS)] = False
+    logit_lens: Annotated[bool, option("--logit-lens", help="What each layer would predict.", panel=PASS)] = (
+        False
+    )
+    attention: Annotated[
+        bool, option("--attention", help="Attention maps; a picture with -o.", panel=PASS)
+    ] = False
+    layer: Annotated[int, option(metavar="L", help="... of layer L, from 0.", panel=PASS)] = 0
+    head: Annotated[
+        int | None,
+        option(metavar="H", help="... of head H, from 0; default: all.", panel=PASS),
+    ] = None
+    shapes: Annotated[bool, option("--shapes", help="The shapes at every module.", panel=PASS)] = False
+    batch: Annotated[int, option(metavar="B", help="... without a prompt, for B rows", panel=PASS)] = 2
+    tokens: Annotated[int, option(metavar="T", help="... of T tokens each.", panel=PASS)] = 3
+    tensor_stats: Annotated[
+        bool,
+        option("--tensor-stats", help="Range, mean, zeros, NaN of each tensor.", panel=NUMBERS),
+    ] = False
+    check: Annotated[bool, option("--check", help="The same; exit 1 on NaN or infinity.", panel=NUMBERS)] = (
+        False
+    )
+    diff: Annotated[
+        Path | None,
+        option(metavar="FILE|DIR", help="Compare with other weights.", panel=NUMBERS),
+    ] = None
+    gradients: Annotated[
+        bool,
+        option("--gradients", help="By layer, with shortcuts and without.", panel=GRADIENTS),
+    ] = False
+    layer_sizes: Annotated[
+        str | None,
+        option(metavar="N,N,…", help="... of a small network; default: 3,3,3,3,3,1.", panel=GRADIENTS),
+    ] = None
+    device: options.Device = "auto"
+    seed: options.Seed = 123
+    json: options.Json = False
+    output: options.Output = None
+    quiet: options.Quiet = False
+
+    def checked(self) -> "InspectArguments":
+        """Return the arguments with one name for the weights; raises `UsageError` for what cannot be."""
+        if self.file is not None and self.weights is not None:
+            raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
+        checked = replace(
+            self,
+            weights=self.weights if self.file is None else self.file,
+            device=options.check_device(self.device),
+            seed=options.check_seed(self.seed),
+        )
+        checked._check_usage()
+        return checked
+
+    @property
+    def looks_inside(self) -> bool:
+        """Return whether the options ask for the insides of a forward pass."""
+        return self.top_k is not None or any(
+            (self.all_positions, self.layers, self.logit_lens, self.attention, self.shapes)
+        )
+
+    @property
+    def draws(self) -> bool:
+        """Return whether `--output` is a picture."""
+        return self.attention or self.gradients
+
+    def _check_usage(self) -> None:
+        """Raise `UsageError` for options that contradict each other, and for numbers that are too small."""
+        of_numbers = self.tensor_stats or self.check or self.diff is not None
+        has_weights = self.weights is not None or self.pretrained
+        if of_numbers and not has_weights:
+            raise UsageError(
+                "--tensor-stats, --check and --diff read the numbers of a weights file; give one"
+            )
+        if sum((of_numbers, self.gradients, self.looks_inside)) > 1 or (
+            of_numbers and self.prompt is not None
+        ):
+            raise UsageError(
+                "a file's numbers, gradients, and a look inside a pass are three answers; ask for one"
+            )
+        if self.looks_inside and self.prompt is None and not self.shapes:
+            raise UsageError(
+                "--top-k, --all-positions, --layers, --logit-lens and --attention need a --prompt"
+            )
+        if self.layer_sizes is not None and not self.gradients:
+            raise UsageError("--layer-sizes is for --gradients")
+        if has_weights and (self.gradients or (self.shapes and self.prompt is None)):
+            raise UsageError("that needs no weights: give a --preset or --config, and leave the weights out")
+        for name, value in (("--top-k", self.top_k), ("--batch", self.batch), ("--tokens", self.tokens)):
+            if value is not None and value < 1:
+                raise UsageError(f"{name} {value}: expected 1 or more")
+
+    def resolve(self) -> ResolvedConfig:
+        """Return the config that the options name."""
+        return resolve_options(self.preset, self.config, self.set or ())
