@@ -10,14 +10,15 @@ for result in generate_batch(model, ["Hello, I am", "Once upon"], batch_size=2):
 
 from gptcli.api.batch import PromptRecord, PromptSource, Result, fitting_batch_size, generate_batch
 from gptcli.api.generate import Generation, StreamedToken, generate, stream, stream_tokens
-from gptcli.api.load import join_processes, load, load_model
+from gptcli.api.load import is_first_to_fail, join_processes, load, load_model
 from gptcli.api.output import CompletionOutput, RequestOutput
 from gptcli.decode.options import GenerationOptions
 from gptcli.decode.request import DecodeRequest, prepare_request
 from gptcli.weights.source import ModelSource, select_source
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # it imports torch
+if TYPE_CHECKING:  # both import torch
+    from gptcli.parallel.process_group import ProcessGroup
     from gptcli.runtime import LoadedModel
 
 __all__ = [
@@ -27,6 +28,7 @@ __all__ = [
     "GenerationOptions",
     "LoadedModel",
     "ModelSource",
+    "ProcessGroup",
     "PromptRecord",
     "PromptSource",
     "RequestOutput",
@@ -35,6 +37,7 @@ __all__ = [
     "fitting_batch_size",
     "generate",
     "generate_batch",
+    "is_first_to_fail",
     "join_processes",
     "load",
     "load_model",
@@ -46,9 +49,13 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the class of loaded models, and torch with it, when it is asked for."""
+    """Import the classes that bring torch with them when they are asked for."""
     if name == "LoadedModel":
         from gptcli.runtime import LoadedModel
 
         return LoadedModel
+    if name == "ProcessGroup":
+        from gptcli.parallel.process_group import ProcessGroup
+
+        return ProcessGroup
     raise AttributeError(f"module 'gptcli.api' has no attribute {name!r}")

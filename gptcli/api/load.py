@@ -70,3 +70,10 @@ def join_processes(torchrun: Torchrun, device: str) -> ProcessGroup:
     from gptcli.parallel.join import join
 
     return join(torchrun, device)
+
+
+def is_first_to_fail(torchrun: Torchrun) -> bool:
+    """Return whether this is the process that reports why the run of all of them has ended."""
+    from gptcli.parallel import join
+
+    return join.is_first_to_fail(torchrun)

@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import typer
 
-from gptcli.cli.render import ReaderGone, say, utf8
+from gptcli.cli.output import ReaderGone, force_utf8, print_stderr
 from gptcli.errors import GptcliError
 from gptcli.system.signals import (
     EXIT_INTERRUPTED,
@@ -33,14 +33,14 @@ def main(app: typer.Typer, program: str) -> NoReturn:
     exit_on_signal()
     if sys.stderr is None:  # closed by whoever started us
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-    utf8(sys.stderr, errors="backslashreplace")
+    force_utf8(sys.stderr, errors="backslashreplace")
     if is_follower():
         sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
         status = _fail("stdout is closed, so there is nowhere to answer", 1)
     else:
-        utf8(sys.stdout, errors="replace")
+        force_utf8(sys.stdout, errors="replace")
         status = run(app, program, sys.argv[1:])
     try:
         sys.stdout.flush()
@@ -90,14 +90,14 @@ def _run(app: typer.Typer, program: str, arguments: list[str]) -> int:
 def _fail(message: str, status: int) -> int:
     if (torchrun := read_torchrun()) is not None:
         ignore_sigterm()  # torchrun ends all as soon as one has ended
-        from gptcli.parallel.join import is_first_to_fail
+        from gptcli.api import is_first_to_fail
 
         if not is_first_to_fail(torchrun):
             return status
         sys.stderr = sys.__stderr__ or sys.stderr  # a follower's as well
     if os.environ.get("GPTCLI_DEBUG"):
         traceback.print_exc()
-    say(f"error: {message}")
+    print_stderr(f"error: {message}")
     return status
 
 

@@ -2,7 +2,7 @@
 
 from gptcli.cli.arguments import takes
 from gptcli.cli.generate_arguments import GenerateArguments
-from gptcli.cli.render import Notes
+from gptcli.cli.output import Notes
 from gptcli.system.torchrun import is_follower
 
 

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Any
 from gptcli import api
 from gptcli.api import GenerationOptions, ModelSource, PromptRecord, Result
 from gptcli.cli.generate_arguments import GenerateArguments
+from gptcli.cli.json_text import to_json_line
+from gptcli.cli.output import Notes, OutputWriter, print_stderr
 from gptcli.cli.processes import SharedRecords, load_model
 from gptcli.cli.progress import progress_bar
 from gptcli.cli.prompt_records import choose_format, count_records, open_input, read_records
 from gptcli.cli.read_ahead import ReadAhead
 from gptcli.cli.record import batch_record
 from gptcli.cli.record_file import RecordFile
-from gptcli.cli.render import Answer, Notes, say, to_json_line
 from gptcli.errors import GptcliError, UsageError
 
 if TYPE_CHECKING:
@@ -118,7 +119,7 @@ class _BatchRun:
 
     def decode(self, source: ModelSource, model: LoadedModel) -> None:
         """Decode and write every record, and tell how it went."""
-        self._source, self._model, self._answer = source, model, Answer(None)
+        self._source, self._model, self._writer = source, model, OutputWriter(None)
         self._n_records, self._n_tokens, self._n_cropped = self._first, 0, 0
         size = _batch_size(self._arguments.batch_size)
         size = api.fitting_batch_size(model) if size == "auto" else size
@@ -138,7 +139,7 @@ class _BatchRun:
             raise
         if self._arguments.stats:
             seconds, n_done = time.perf_counter() - start, self._n_records - self._first
-            say(
+            print_stderr(
                 f"load {model.load_seconds:.2f} s · {n_done:,} records, {self._n_tokens:,} tokens in"
                 f" {seconds:.2f} s, {self._n_tokens / seconds:,.1f} tokens/s,"
                 f" {n_done / seconds:,.1f} records/s"
@@ -161,7 +162,7 @@ class _BatchRun:
             if self._file is not None:
                 self._file.write(line)
             else:
-                self._answer.write(line + "\n")
+                self._writer.write(line + "\n")
         else:
             self._write_text(result)
         self._n_records += 1
@@ -173,12 +174,12 @@ class _BatchRun:
         """Write every sample after a separator, but the first; an error's place stays empty."""
         output = result.output
         if result.error is not None:
-            say(f"error: {result.error}")
+            print_stderr(f"error: {result.error}")
         texts = [""] if output is None else [completion.text for completion in output.completions]
         prompt = "" if output is None or self._arguments.no_echo else output.prompt
         for i, text in enumerate(texts):
             separator = f"{self._arguments.separator}\n" if self._n_records or i else ""
-            self._answer.write(f"{separator}{prompt}{text}\n")
+            self._writer.write(f"{separator}{prompt}{text}\n")
 
 
 def _batch_size(text: str) -> Any:

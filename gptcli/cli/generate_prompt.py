@@ -9,10 +9,11 @@ from typing import Any
 from gptcli.api import Generation, GenerationOptions, ModelSource, prepare_request
 from gptcli.cli.files import check_writable
 from gptcli.cli.generate_arguments import GenerateArguments
+from gptcli.cli.json_text import to_json
+from gptcli.cli.output import Notes, OutputWriter, print_stderr
 from gptcli.cli.processes import load_model
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.record import json_record, stats_line
-from gptcli.cli.render import Answer, Notes, say, to_json
 from gptcli.tokenizer import Tokenizer
 
 
@@ -35,31 +36,31 @@ def generate_prompt(
     notes.note(request.note())
     model = load_model(source, notes, cache_tokens=request.cache_tokens, **loading)
     generation = Generation(model, request, options)
-    answer = Answer(output)
+    writer = OutputWriter(output)
     for sample in range(options.num_samples):
         pieces = (token.text for token in generation.stream(sample))
         if arguments.json:
             deque(pieces, maxlen=0)  # runs to the end, keeps nothing
         else:
-            answer.write(f"{arguments.separator}\n" if sample else "")
-            _write_text(answer, "" if arguments.no_echo else prompt, pieces)
+            writer.write(f"{arguments.separator}\n" if sample else "")
+            _write_text(writer, "" if arguments.no_echo else prompt, pieces)
     done = generation.output()
     if arguments.json:
-        answer.write(to_json(json_record(done, source, model, logprobs=options.logprobs)) + "\n")
-    answer.close()
+        writer.write(to_json(json_record(done, source, model, logprobs=options.logprobs)) + "\n")
+    writer.close()
     if done.ids_without_text:
         notes.note(f"{done.ids_without_text} generated ids stand for no text in the vocabulary")
     if arguments.stats:
-        say(stats_line(done, model))
+        print_stderr(stats_line(done, model))
 
 
-def _write_text(answer: Answer, prompt: str, pieces: Iterator[str]) -> None:
+def _write_text(writer: OutputWriter, prompt: str, pieces: Iterator[str]) -> None:
     """Write prompt and continuation as they come, then a newline; an interruption leaves a whole line."""
     try:
-        answer.write(prompt)
+        writer.write(prompt)
         for piece in pieces:
-            answer.write(piece)
+            writer.write(piece)
     except BaseException:  # an error, Ctrl-C, SIGTERM
-        answer.end_line()
+        writer.end_line()
         raise
-    answer.write("\n")
+    writer.write("\n")

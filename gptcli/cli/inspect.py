@@ -5,7 +5,8 @@ from typing import cast
 from gptcli.cli.arguments import takes
 from gptcli.cli.files import check_writable, picture_format
 from gptcli.cli.inspect_arguments import InspectArguments
-from gptcli.cli.render import Answer, Notes, to_json
+from gptcli.cli.json_text import to_json
+from gptcli.cli.output import Notes, OutputWriter
 from gptcli.cli.views import PictureView
 from gptcli.errors import WeightsError
 
@@ -35,11 +36,11 @@ def inspect(arguments: InspectArguments) -> None:
     from gptcli.cli.views.select import select_view
 
     view = select_view(arguments, Notes(arguments.quiet))
-    answer = Answer(arguments.output)
+    writer = OutputWriter(arguments.output)
     if file_format:
-        answer.write_bytes(cast(PictureView, view).picture(file_format))
+        writer.write_bytes(cast(PictureView, view).picture(file_format))
     else:
-        answer.write(to_json(view.as_json()) + "\n" if arguments.json else view.as_text())
-    answer.close()
+        writer.write(to_json(view.as_json()) + "\n" if arguments.json else view.as_text())
+    writer.close()
     if view.fault:
         raise WeightsError(view.fault)

@@ -2,14 +2,16 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from gptcli.cli import options
 from gptcli.cli.arguments import option
-from gptcli.config.presets import ResolvedConfig, resolve_options
 from gptcli.errors import UsageError
+
+if TYPE_CHECKING:  # it imports pydantic
+    from gptcli.config.presets import ResolvedConfig
 
 PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradients"
 
@@ -130,6 +132,8 @@ class InspectArguments(options.ModelArguments):
             if value is not None and value < 1:
                 raise UsageError(f"{name} {value}: expected 1 or more")
 
-    def resolve(self) -> ResolvedConfig:
+    def resolve(self) -> "ResolvedConfig":
         """Return the config that the options name."""
+        from gptcli.config.presets import resolve_options
+
         return resolve_options(self.preset, self.config, self.set or ())

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from gptcli.cli.render import Notes
+from gptcli.cli.output import Notes
 from gptcli.config.dtypes import COMPUTE_DTYPES
 from gptcli.errors import UsageError
 

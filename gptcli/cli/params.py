@@ -6,7 +6,8 @@ import typer
 
 from gptcli.cli import options
 from gptcli.cli.files import check_writable
-from gptcli.cli.render import Answer, to_json
+from gptcli.cli.json_text import to_json
+from gptcli.cli.output import OutputWriter
 from gptcli.errors import UsageError
 
 
@@ -61,20 +62,20 @@ def params(
     from gptcli.cli.views.counts import count_record, count_text, preset_table
     from gptcli.config.presets import preset_names, resolve_options
 
-    answer = Answer(output)
+    writer = OutputWriter(output)
     if all_:
         models = [resolve_options(name, None, set_ or []) for name in preset_names()]
-        answer.write(
+        writer.write(
             to_json([count_record(model) for model in models]) + "\n" if json else preset_table(models)
         )
     elif compare_ffn:
         width = resolve_options(preset, config, set_ or []).config
-        answer.write(to_json(compare_ffn_records(width)) + "\n" if json else compare_ffn_table(width))
+        writer.write(to_json(compare_ffn_records(width)) + "\n" if json else compare_ffn_table(width))
     else:
         model = resolve_options(preset, config, set_ or [])
-        answer.write(
+        writer.write(
             to_json(count_record(model, tensor_parallel)) + "\n"
             if json
             else count_text(model, tensor_parallel)
         )
-    answer.close()
+    writer.close()

@@ -11,7 +11,8 @@ import typer
 
 from gptcli.cli import options
 from gptcli.cli.files import check_writable, picture_format
-from gptcli.cli.render import Answer, Notes, to_json
+from gptcli.cli.json_text import to_json
+from gptcli.cli.output import Notes, OutputWriter
 from gptcli.config.activations import ACTIVATIONS, canonical_activation
 from gptcli.config.choices import GATES, nearest
 from gptcli.errors import UsageError
@@ -89,14 +90,14 @@ def plot_activation(
         title = "{} derivative" if derivative else "{} activation function"
     if not names:  # the tutorial has one GELU, and calls it that
         curves = [replace(curve, label=curve.label.removesuffix(" (tanh)")) for curve in curves]
-    answer = Answer(output)
+    writer = OutputWriter(output)
     if file_format:
-        answer.write_bytes(plots.figure_bytes(curves, title, file_format, panels=not names))
+        writer.write_bytes(plots.figure_bytes(curves, title, file_format, panels=not names))
     elif json or csv:
-        answer.write(_as_json(curves) + "\n" if json else _as_csv(curves))
+        writer.write(_as_json(curves) + "\n" if json else _as_csv(curves))
     else:
-        answer.write(plots.terminal_plot(curves, title, shutil.get_terminal_size().columns))
-    answer.close()
+        writer.write(plots.terminal_plot(curves, title, shutil.get_terminal_size().columns))
+    writer.close()
     if difference and (json or csv):
         Notes(quiet).note(title.format(curves[0].label))
 

@@ -5,15 +5,14 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
+from gptcli.cli.output import Notes
 from gptcli.cli.read_ahead import ReadAhead
-from gptcli.cli.render import Notes
 from gptcli.system.memory import tune_malloc
 from gptcli.system.signals import raise_on_signal
 from gptcli.system.torchrun import read_torchrun
 
 if TYPE_CHECKING:
-    from gptcli.api import LoadedModel, ModelSource
-    from gptcli.parallel.process_group import ProcessGroup
+    from gptcli.api import LoadedModel, ModelSource, ProcessGroup
 
 T = TypeVar("T")
 

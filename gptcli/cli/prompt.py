@@ -4,7 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
-from gptcli.cli.render import Notes
+from gptcli.cli.output import Notes
 from gptcli.errors import UsageError
 
 

@@ -7,7 +7,7 @@ import typer
 from gptcli.cli import boundary, options
 from gptcli.cli.arguments import takes, to_record
 from gptcli.cli.help import PlainCommand
-from gptcli.cli.render import Notes, say
+from gptcli.cli.output import Notes, print_stderr
 from gptcli.cli.train_arguments import TrainArguments
 from gptcli.cli.training_log import ProgressLog, print_json_line
 from gptcli.errors import UsageError
@@ -54,7 +54,7 @@ def train(arguments: TrainArguments) -> None:
     try:
         run.train()
     except Interrupted as error:
-        say(f"stopped after step {run.done}; --resume continues from there")
+        print_stderr(f"stopped after step {run.done}; --resume continues from there")
         raise typer.Exit(128 + error.signal_number) from None
 
 

@@ -3,7 +3,8 @@
 import sys
 from typing import Any
 
-from gptcli.cli.render import say, to_json_line
+from gptcli.cli.json_text import to_json_line
+from gptcli.cli.output import print_stderr
 
 
 def print_json_line(record: dict[str, Any]) -> None:
@@ -24,10 +25,10 @@ class ProgressLog:
             return
         if "loss" not in record:
             nats, bits = record["validation_nats_per_token"], record["validation_bits_per_byte"]
-            say(f"step {record['step']}: validation {nats:.4f} nats/token, {bits:.4f} bits/byte")
+            print_stderr(f"step {record['step']}: validation {nats:.4f} nats/token, {bits:.4f} bits/byte")
         elif record["step"] % self._every == 0 or record["seconds_left"] == 0:
             minutes, seconds = divmod(record["seconds_left"], 60)
-            say(
+            print_stderr(
                 f"step {record['step']}: loss {record['loss']:.4f}, {record['tokens_per_second']:,} tokens/s,"
                 f" {minutes}:{seconds:02} left"
             )

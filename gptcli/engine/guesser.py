@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 import torch
 
@@ -15,7 +15,21 @@ from gptcli.system.memory import available_bytes, trim_malloc
 
 if TYPE_CHECKING:
     from gptcli.engine.cpu import CpuEngine
-    from gptcli.engine.switch import Switch
+
+
+class MainEngine(Protocol):
+    """The engine that verifies the drafts, as far as the copy needs to know it."""
+
+    engine: CpuEngine | None
+    one_at_a_time: threading.Lock
+
+    @property
+    def step_seconds(self) -> float:
+        """Seconds of one step; infinite where none was measured."""
+
+    def prepare(self, *, wait: bool = False) -> None:
+        """Begin to prepare the kernels; with `wait`, until they are."""
+
 
 # So many bytes of weights are copied in a second beside decoding, and so much of a step is saved:
 # tests/benchmarks/engine.py. The first is half of what is measured: the copy takes memory, too.
@@ -25,7 +39,7 @@ COPIED_BYTES_PER_SECOND, SAVED = 0.8e9, 0.4
 class Guesser:
     """What comes next by the int8 copy, as `decode.draft` asks; its switch's engine decides what does."""
 
-    def __init__(self, model: GPTModel, switch: Switch) -> None:
+    def __init__(self, model: GPTModel, switch: MainEngine) -> None:
         self._model, self._switch = model, switch
         self._copy: CpuEngine | None = None
         self._thread: threading.Thread | None = None

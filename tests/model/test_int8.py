@@ -6,6 +6,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from gptcli.engine.onednn import is_there as has_onednn
 from gptcli.engine.onednn import use_onednn
 from gptcli.model import int8
 from gptcli.model.int8 import Int8Linear, quantize_int8
@@ -52,6 +53,7 @@ def test_onednn_multiplies_for_int8_linears_too(monkeypatch):
     model, plain = (quantize_int8(lively_model(tiny_config())) for _ in range(2))
     calls, product = [], torch.ops.mkldnn._linear_pointwise
     use_onednn(model)
+    assert has_onednn()  # its own test, once a process, multiplies as well
 
     def counted(x, weight, *rest):
         calls.append(tuple(weight.shape))

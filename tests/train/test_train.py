@@ -170,7 +170,7 @@ def test_it_goes_on_from_weights_and_leaves_their_file_alone(train, tmp_path):
 
 def test_quiet_silences_every_note_and_that_of_the_hub_too(train, tmp_path, monkeypatch):
     assert train("first", "--steps", 1)[0] == 0
-    monkeypatch.setattr("gptcli.cli.weights_option.fetch", lambda *_, **__: tmp_path / "first")
+    monkeypatch.setattr("gptcli.weights.source.fetch", lambda *_, **__: tmp_path / "first")
     options = ("--steps", 1, "--weights", "hf:someone/tiny")
     status, _, err = train("loud", *options)
     assert status == 0

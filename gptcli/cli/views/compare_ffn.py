@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from math import prod
 from typing import Any
 
-from gptcli.cli.render import table
+from gptcli.cli.table import table
 from gptcli.config.dtypes import DTYPES
 from gptcli.config.model_config import ModelConfig, build_config
 from gptcli.config.shapes import Shape, feed_forward_shapes

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gptcli.cli.render import table
+from gptcli.cli.table import table
 from gptcli.cli.views.parallel import parallel_record, parallel_table
 from gptcli.config.cost import (
     count_active_parameters,

@@ -8,8 +8,9 @@ import numpy as np
 
 from gptcli import api
 from gptcli.cli.inspect_arguments import InspectArguments
+from gptcli.cli.output import Notes
 from gptcli.cli.processes import load_model
-from gptcli.cli.render import Notes, table
+from gptcli.cli.table import table
 from gptcli.cli.views.shapes import shapes_table
 from gptcli.config.model_config import ModelConfig
 from gptcli.errors import UsageError

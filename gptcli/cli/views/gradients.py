@@ -4,7 +4,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gptcli.cli.inspect_arguments import InspectArguments
-from gptcli.cli.render import table
+from gptcli.cli.table import table
 from gptcli.errors import UsageError
 from gptcli.explain.gradients import GradientRow, gpt_blocks, small_network
 

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gptcli.cli.render import table
+from gptcli.cli.table import table
 from gptcli.errors import WeightsError
 from gptcli.weights.detect import shorten
 from gptcli.weights.diff import DifferenceRow, differences

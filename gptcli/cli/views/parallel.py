@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from gptcli.cli.render import table
+from gptcli.cli.table import table
 from gptcli.config.cost import BYTES_PER_ELEMENT
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.parallel_cost import (

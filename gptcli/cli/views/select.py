@@ -2,7 +2,7 @@
 
 from gptcli.cli.inspect_arguments import InspectArguments
 from gptcli.cli.options import fetch_weights
-from gptcli.cli.render import Notes
+from gptcli.cli.output import Notes
 from gptcli.cli.views import View
 from gptcli.config.presets import sources_from_options
 

@@ -5,7 +5,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gptcli.cli.inspect_arguments import InspectArguments
-from gptcli.cli.render import table
+from gptcli.cli.table import table
 from gptcli.cli.views.counts import title
 from gptcli.config.cost import count_parameters
 from gptcli.errors import UsageError

@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from math import prod
 from typing import Any
 
-from gptcli.cli.render import table
+from gptcli.cli.table import table
 from gptcli.cli.views.counts import title
 from gptcli.config.cost import count_parameters
 from gptcli.config.model_config import ModelConfig

@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptcli.cli.render import table, visible
+from gptcli.cli.output import visible
+from gptcli.cli.table import table
 from gptcli.cli.views.counts import sizes
 from gptcli.config.presets import ConfigSource
 from gptcli.errors import WeightsError

@@ -1,11 +1,8 @@
 """What leaves the program: raw text and strict JSON on stdout or to a file, notes on stderr."""
 
-import json
-import math
 import sys
-from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import TextIO
 
 from gptcli.cli.files import write_atomically
 from gptcli.system.signals import raise_on_signal
@@ -31,20 +28,20 @@ class Notes:
 
     def note(self, text: str | None) -> None:
         if text and not self.quiet:
-            say(f"note: {text}")
+            print_stderr(f"note: {text}")
 
     def warn(self, text: str | None) -> None:
         if text and not self.quiet:
-            say(f"warning: {text}")
+            print_stderr(f"warning: {text}")
 
 
-def say(text: str) -> None:
+def print_stderr(text: str) -> None:
     """One line on stderr, in any case, behind whatever stdout has said so far."""
     sys.stdout.flush()
     print(visible(text), file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
 
 
-class Answer:
+class OutputWriter:
     """The answer, streamed to stdout as it comes, or kept and written to a file when it is whole."""
 
     def __init__(self, output: Path | None) -> None:
@@ -84,59 +81,7 @@ class Answer:
             write_atomically(self._output, b"".join(self._kept))
 
 
-def to_json(value: Any, indent: str = "") -> str:
-    """Strict JSON, a line a key, a list of numbers or names on one line.
-
-    Numbers that are not finite become the strings "NaN", "Infinity", "-Infinity".
-    """
-    deeper = indent + "  "
-    if isinstance(value, Mapping) and value:
-        items = [
-            f"{deeper}{json.dumps(str(k), ensure_ascii=False)}: {to_json(v, deeper)}"
-            for k, v in value.items()
-        ]
-        return "{\n" + ",\n".join(items) + f"\n{indent}}}"
-    if isinstance(value, (list, tuple)):
-        if any(isinstance(item, Mapping) for item in value):
-            return "[\n" + ",\n".join(deeper + to_json(item, deeper) for item in value) + f"\n{indent}]"
-        return "[" + ", ".join(to_json(item) for item in value) + "]"
-    if isinstance(value, float) and not math.isfinite(value):
-        value = "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    return json.dumps(value, ensure_ascii=False, allow_nan=False)
-
-
-def to_json_line(value: Any) -> str:
-    """The same on one line, as JSON lines want it."""
-    if isinstance(value, Mapping):
-        items = [f"{json.dumps(str(k), ensure_ascii=False)}: {to_json_line(v)}" for k, v in value.items()]
-        return "{" + ", ".join(items) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(to_json_line, value)) + "]"
-    return to_json(value)
-
-
-def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int]) -> str:
-    """Aligned columns under a rule; the columns `numbers` stand to the right, the others to the left.
-
-    Never wrapped and never cropped, so that a pipe, a narrow terminal and `TERM=dumb` all get every digit.
-    """
-    from rich.cells import cell_len  # Chinese names and emoji are two columns wide
-
-    shown = [[visible(cell) for cell in row] for row in (headers, *rows)]
-    widths = [max(cell_len(row[column]) for row in shown) for column in range(len(headers))]
-
-    def line(row: Sequence[str]) -> str:
-        cells = []
-        for column, cell in enumerate(row):
-            padding = " " * (widths[column] - cell_len(cell))
-            cells.append(padding + cell if column in numbers else cell + padding)
-        return "  ".join(cells).rstrip()
-
-    rule = "  ".join("─" * width for width in widths)
-    return "\n".join([line(shown[0]), rule, *(line(row) for row in shown[1:])]) + "\n"
-
-
-def utf8(stream: TextIO, errors: str) -> None:
+def force_utf8(stream: TextIO, errors: str) -> None:
     """Let a standard stream speak UTF-8 with plain newlines, whatever the locale."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:  # a test's stand-in may have none

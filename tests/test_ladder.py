@@ -1,0 +1,169 @@
+"""Who may import whom: a table that is read from the code, lazy imports and those for types included."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+PACKAGE = ROOT / "gptcli"
+# From the top down. A module may import from its own floor's row and from every row below it; two folders of
+# one row do not know each other. What is not a folder is a file of its own.
+FLOORS = (
+    ("__main__",),
+    ("cli",),
+    ("train",),
+    ("__init__",),  # gptcli itself hands out what api has
+    ("api",),
+    ("runtime",),
+    ("parallel",),
+    ("engine",),
+    ("decode",),
+    ("weights",),
+    ("plots",),
+    ("explain",),
+    ("model",),
+    ("tokenizer",),
+    ("config",),
+    ("system",),
+    ("errors", "version"),
+)
+FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
+# What the command line must not know: it goes through api.
+BELOW_API = {"decode", "engine", "model", "parallel", "runtime"}
+MAX_COMMAND_LINES = 30
+
+
+def modules() -> dict[str, Path]:
+    """Return the path of every module by its dotted name; that of a folder is its __init__."""
+    found = {}
+    for path in PACKAGE.rglob("*.py"):
+        name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
+        found[name.removesuffix(".__init__")] = path
+    return found
+
+
+MODULES = modules()
+
+
+def imports_of(path: Path) -> Iterator[str]:
+    """Yield the modules of ours that a file imports, wherever in the file."""
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module is not None:
+            names = [f"{node.module}.{alias.name}" for alias in node.names]
+        else:
+            continue
+        for name in names:
+            if name.partition(".")[0] == "gptcli":
+                yield name if name in MODULES else name.rpartition(".")[0]
+
+
+IMPORTS = {name: sorted(set(imports_of(path)) - {name}) for name, path in MODULES.items()}
+
+
+def room_of(module: str) -> str:
+    """Return the folder that a module lies in, or its own name at the top."""
+    _, *inner = module.split(".")
+    if not inner:
+        return "__init__"
+    return "__main__" if inner[-1] == "__main__" else inner[0]
+
+
+def test_every_file_and_folder_has_a_floor():
+    rooms = {room_of(module) for module in MODULES} - {"vocab"}
+    assert rooms == set(FLOOR_OF)
+    assert sum(path.suffix == ".py" for path in PACKAGE.iterdir()) <= 7
+
+
+@pytest.mark.parametrize("module", sorted(MODULES))
+def test_imports_only_go_down(module):
+    mine = room_of(module)
+    for target in IMPORTS[module]:
+        theirs = room_of(target)
+        assert theirs == mine or FLOOR_OF[theirs] > FLOOR_OF[mine], f"{module} imports {target}"
+
+
+def test_no_file_imports_itself_through_others():
+    assert circles(IMPORTS) == []
+
+
+def test_the_check_for_circles_finds_one():
+    assert circles({"a": ["b"], "b": ["c"], "c": ["a"], "d": ["a"]}) == [{"a", "b", "c"}]
+
+
+def circles(graph: dict[str, list[str]]) -> list[set[str]]:
+    """Return the groups of modules that import each other in a circle."""
+    reach = {start: reachable(graph, start) for start in graph}
+    groups = []
+    for module in graph:
+        group = {other for other in reach[module] if module in reach.get(other, ())}
+        if group and group not in groups:
+            groups.append(group)
+    return groups
+
+
+def reachable(graph: dict[str, list[str]], start: str) -> set[str]:
+    seen: set[str] = set()
+    waiting = list(graph[start])
+    while waiting:
+        module = waiting.pop()
+        if module not in seen:
+            seen.add(module)
+            waiting += graph.get(module, ())
+    return seen
+
+
+def test_the_command_line_reaches_the_model_through_api_alone():
+    for module, targets in IMPORTS.items():
+        if room_of(module) == "cli":
+            assert (
+                not {room_of(target) for target in targets if not for_types_alone(module, target)} & BELOW_API
+            )
+
+
+def for_types_alone(module: str, target: str) -> bool:
+    """Return whether a module imports another in blocks for type checkers alone."""
+    tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
+    for node in list(ast.walk(tree)):
+        if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
+            node.body = [ast.Pass()]
+    left = ast.unparse(tree)
+    return target not in left
+
+
+def test_the_body_of_a_command_fits_a_screen():
+    bodies = {}
+    for path in (PACKAGE / "cli").glob("*.py"):
+        for node in ast.parse(path.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.FunctionDef) and "takes" in ast.unparse(
+                node.decorator_list[:] or [ast.Pass()]
+            ):
+                bodies[node.name] = node.body[-1].end_lineno - node.body[0].end_lineno
+    assert {"generate", "inspect", "train"} <= set(bodies)
+    assert max(bodies.values()) <= MAX_COMMAND_LINES, bodies
+
+
+def test_the_blocks_arithmetic_stands_in_the_model_and_in_the_kernels_alone():
+    """Attention's softmax, the norm and the activations are not written again elsewhere."""
+    markers = ("scaled_dot_product_attention", "layer_norm(", "F.gelu(")
+    for module, path in MODULES.items():
+        if room_of(module) not in ("model", "engine"):
+            assert not [marker for marker in markers if marker in path.read_text(encoding="utf-8")], module
+
+
+def test_torch_is_imported_at_the_top_only_where_tensors_are():
+    """The decode loop and the options work on NumPy arrays; torch loads with a model, not before."""
+    torch_rooms = {"model", "engine", "parallel", "explain", "train", "plots", "runtime"}
+    torch_files = {
+        "gptcli.weights.load",
+        "gptcli.weights.save",
+        "gptcli.weights.shard",
+        "gptcli.system.device",
+    }
+    for module, path in MODULES.items():
+        top = [ast.unparse(node) for node in ast.parse(path.read_text(encoding="utf-8")).body]
+        loads = any(line.startswith(("import torch", "from torch")) for line in top)
+        assert not loads or room_of(module) in torch_rooms or module in torch_files, module
