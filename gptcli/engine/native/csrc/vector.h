@@ -1,0 +1,110 @@
+/* Vectors of float32, as wide as the processor's registers, and how stored numbers become float32. */
+#ifndef GPTCLI_VECTOR_H
+#define GPTCLI_VECTOR_H
+
+#include <stdint.h>
+#include <string.h>
+#if defined(__F16C__)
+#include <immintrin.h>
+#endif
+
+#include "model.h"
+
+#define INLINE static inline __attribute__((always_inline))
+
+#if defined(__AVX512F__)
+enum { LANES = 16, REGISTERS = 32 };
+#elif defined(__AVX2__)
+enum { LANES = 8, REGISTERS = 16 };
+#elif defined(__aarch64__)
+enum { LANES = 4, REGISTERS = 32 };
+#else
+enum { LANES = 4, REGISTERS = 16 };
+#endif
+
+/* `loose` types may lie at any address: weights files promise no alignment. */
+#define VECTOR_OF(type) __attribute__((vector_size(sizeof(type) * LANES)))
+#define LOOSE __attribute__((aligned(1), may_alias))
+typedef float vec VECTOR_OF(float);
+typedef int32_t ivec VECTOR_OF(int32_t);
+typedef uint32_t uvec VECTOR_OF(uint32_t);
+typedef uint16_t half_vec VECTOR_OF(uint16_t);
+typedef int8_t byte_vec VECTOR_OF(int8_t);
+typedef vec loose_vec LOOSE;
+typedef half_vec loose_half_vec LOOSE;
+typedef byte_vec loose_byte_vec LOOSE;
+typedef float loose_float LOOSE;
+
+INLINE vec splat(float value) { return value - (vec){0}; }
+INLINE vec load(const float *p) { return *(const loose_vec *)p; }
+INLINE void store(float *p, vec v) { *(loose_vec *)p = v; }
+
+/* Lanes of a where the mask is all ones, of b where it is zero. */
+INLINE vec select(ivec mask, vec a, vec b) { return (vec)((mask & (ivec)a) | (~mask & (ivec)b)); }
+INLINE vec maximum(vec a, vec b) { return select(a > b, a, b); }
+INLINE vec magnitude(vec v) { return (vec)((ivec)v & 0x7fffffff); }
+
+/* The sum of all lanes, in one order whatever the compiler does around it. */
+INLINE float sum_lanes(vec v) {
+    typedef float quarter __attribute__((vector_size(16)));
+    union { vec whole; quarter quarters[LANES / 4]; } parts = {v};
+    quarter sum = parts.quarters[0];
+    if (LANES == 8) sum += parts.quarters[1];
+    if (LANES == 16) sum = (sum + parts.quarters[2 % (LANES / 4)]) +
+                           (parts.quarters[1 % (LANES / 4)] + parts.quarters[3 % (LANES / 4)]);
+    return (sum[0] + sum[2]) + (sum[1] + sum[3]);
+}
+
+INLINE float largest_lane(vec v) {
+    float largest = v[0];
+    for (int i = 1; i < LANES; i++) largest = v[i] > largest ? v[i] : largest;
+    return largest;
+}
+
+INLINE int64_t size_of(Dtype dtype) { return dtype == FLOAT32 ? 4 : dtype == INT8 ? 1 : 2; }
+INLINE const char *at(const void *data, int64_t index, Dtype dtype) {
+    return (const char *)data + index * size_of(dtype);
+}
+
+/* float16 to float32: the exponent moves by 112; infinity and NaN keep all ones; subnormal numbers are
+   fractions of 2^-24. */
+INLINE vec widen_float16(half_vec stored) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_cvtph_ps((__m256i)stored);
+#elif defined(__F16C__) && defined(__AVX2__)
+    return (vec)_mm256_cvtph_ps((__m128i)stored);
+#else
+    uvec bits = __builtin_convertvector(stored, uvec), unsigned_bits = bits & 0x7fff;
+    uvec normal = (unsigned_bits << 13) + (112u << 23);
+    normal += (uvec)(unsigned_bits >= 0x7c00) & (112u << 23);
+    vec subnormal = __builtin_convertvector((ivec)unsigned_bits, vec) * 0x1p-24f;
+    vec value = select((ivec)(unsigned_bits < 0x0400), subnormal, (vec)normal);
+    return (vec)((uvec)value | (bits & 0x8000) << 16);
+#endif
+}
+
+/* LANES stored numbers as float32. */
+INLINE vec load_stored(const void *p, Dtype dtype) {
+    if (dtype == FLOAT32) return *(const loose_vec *)p;
+    if (dtype == INT8) {
+        ivec wide = __builtin_convertvector(*(const loose_byte_vec *)p, ivec);
+        return __builtin_convertvector(wide, vec);
+    }
+    half_vec stored = *(const loose_half_vec *)p;
+    return dtype == BFLOAT16 ? (vec)(__builtin_convertvector(stored, uvec) << 16) : widen_float16(stored);
+}
+
+/* The first n of LANES stored numbers, and zeros. */
+INLINE vec load_first(const void *p, int64_t n, Dtype dtype) {
+    char padded[sizeof(vec)] = {0};
+    memcpy(padded, p, (size_t)(n * size_of(dtype)));
+    return load_stored(padded, dtype);
+}
+
+INLINE void store_first(float *p, vec v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
+
+INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
+INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
+INLINE int64_t round_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+#endif
