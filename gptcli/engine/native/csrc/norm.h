@@ -3,7 +3,7 @@
 #define GPTCLI_NORM_H
 
 #include "pool.h"
-#include "vector.h"
+#include "widen.h"
 
 enum { NORM_TOKENS = 16 }; /* tokens of one part */
 

@@ -13,23 +13,46 @@ INLINE void pack_columns(Dtype dtype, const Matrix *m, int64_t i, int64_t n_inpu
         for (int64_t b = 0; b < PANEL * size_of(dtype); b += LINE) prefetch(w + PANEL_INPUTS * row_bytes + b);
         for (int j = 0; j < PANEL; j += LANES) {
             int64_t left = n_outputs - j;
-            store(panel + j, left >= LANES ? load_stored(at(w, j, dtype), dtype)
-                             : left > 0    ? load_first(at(w, j, dtype), left, dtype)
-                                           : splat(0));
+            store(panel + j, left > 0 ? load_first(at(w, j, dtype), left, dtype) : splat(0));
         }
     }
+}
+
+typedef float quarter __attribute__((vector_size(16)));
+typedef quarter loose_quarter LOOSE;
+typedef union { vec whole; quarter quarters[LANES / 4]; } Quarters;
+
+/* Store four columns of four numbers as four rows, PANEL apart. */
+INLINE void store_transposed(quarter a, quarter b, quarter c, quarter d, float *out) {
+    for (int l = 0; l < 4; l++) *(loose_quarter *)(out + l * PANEL) = (quarter){a[l], b[l], c[l], d[l]};
+}
+
+/* Four outputs, or the n_rows < 4 that there are and zeros, of LANES inputs, or n_inputs < LANES and zeros. */
+INLINE void pack_four_rows(Dtype dtype, const char *w, int64_t row_bytes, int64_t n_rows, int64_t n_inputs,
+                           float *panel) {
+    Quarters rows[4];
+    for (int r = 0; r < 4; r++)
+        rows[r].whole = r >= n_rows          ? splat(0)
+                        : n_inputs == LANES ? load_stored(w + r * row_bytes, dtype)
+                                            : load_first(w + r * row_bytes, n_inputs, dtype);
+    for (int q = 0; q < LANES / 4; q++)
+        store_transposed(rows[0].quarters[q], rows[1].quarters[q], rows[2].quarters[q], rows[3].quarters[q],
+                         panel + 4 * q * PANEL);
 }
 
 /* The same from W [O, I]. */
 INLINE void pack_rows(Dtype dtype, const Matrix *m, int64_t i, int64_t n_inputs, int64_t first,
                       int64_t n_outputs, float *panel) {
-    for (int64_t j = 0; j < PANEL; j++) {
-        const char *w = at(m->data, (first + smaller(j, n_outputs - 1)) * m->stride + i, dtype);
-        for (int64_t k = 0; k < n_inputs; k += LANES) {
-            int64_t n = smaller(LANES, n_inputs - k);
-            vec v = n == LANES ? load_stored(at(w, k, dtype), dtype) : load_first(at(w, k, dtype), n, dtype);
-            for (int64_t l = 0; l < n; l++) panel[(k + l) * PANEL + j] = j < n_outputs ? v[l] : 0;
-        }
+    const int64_t row_bytes = m->stride * size_of(dtype), whole = n_inputs / LANES * LANES;
+    for (int64_t j = 0; j < PANEL; j += 4) {
+        const char *w = at(m->data, (first + j) * m->stride + i, dtype);
+        int64_t k = 0, n_rows = n_outputs - j;
+        if (n_rows >= 4)
+            for (; k < whole; k += LANES)
+                pack_four_rows(dtype, at(w, k, dtype), row_bytes, 4, LANES, panel + k * PANEL + j);
+        for (; k < n_inputs; k += LANES)
+            pack_four_rows(dtype, at(w, k, dtype), row_bytes, n_rows, smaller(LANES, n_inputs - k),
+                           panel + k * PANEL + j);
     }
 }
 
@@ -111,8 +134,8 @@ static void multiply(const float *x, int64_t x_stride, int64_t T, const Matrix *
                      int64_t n_outputs, float *sums, int64_t sums_stride, float *panel) {
     if (!m->by_columns && T < PACK_TOKENS)
         dot_rows(x, x_stride, T, m, first, n_outputs, sums, sums_stride);
-    else if (m->by_columns && T == 1)
-        add_columns(x, m, first, n_outputs, sums);
+    else if (m->by_columns && T < PACK_TOKENS)
+        add_columns(x, x_stride, T, m, first, n_outputs, sums, sums_stride);
     else
         add_packed(x, x_stride, T, m, first, n_outputs, sums, sums_stride, panel);
 }

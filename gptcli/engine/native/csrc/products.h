@@ -8,7 +8,7 @@
 #ifndef GPTCLI_PRODUCTS_H
 #define GPTCLI_PRODUCTS_H
 
-#include "vector.h"
+#include "widen.h"
 
 enum {
     TILE = REGISTERS == 32 ? 8 : 4,        /* tokens that a tile has at most */
@@ -16,7 +16,7 @@ enum {
     PANEL = PANEL_VECTORS * LANES,         /* outputs of a panel */
     PANEL_INPUTS = 128,                    /* inputs of a panel: it stays in the first cache */
     MAX_ROWS = 8,                          /* rows that a tile has at most */
-    PACK_TOKENS = 32,                      /* from so many on, copying rows is cheaper than adding lanes */
+    PACK_TOKENS = 64,                      /* from so many on, copying rows is cheaper than adding lanes */
     STEP = 8,                              /* rows of W [I, O] that are added at once */
     ROWS_AHEAD = 32,                       /* rows that are prefetched, by measurement */
     LINE = 64                              /* bytes of a cache line */
@@ -83,57 +83,80 @@ INLINE void dot_rows_of(Dtype dtype, const float *x, int64_t x_stride, int64_t T
     }
 }
 
-/* sums [T, n_outputs] = x [T, I] · W [first : first + n_outputs, I]. */
+/* sums [T, n_outputs] = x [T, I] · W [first : first + n_outputs, I], so many rows at a time as stay in the cache. */
 static void dot_rows(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
                      int64_t n_outputs, float *sums, int64_t sums_stride) {
-    switch (m->dtype) {
-    case FLOAT32: dot_rows_of(FLOAT32, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
-    case BFLOAT16: dot_rows_of(BFLOAT16, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
-    case FLOAT16: dot_rows_of(FLOAT16, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
-    case INT8: dot_rows_of(INT8, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
+    for (int64_t j = 0; j < n_outputs; j += PANEL) {
+        int64_t n = smaller(PANEL, n_outputs - j);
+        switch (m->dtype) {
+        case FLOAT32: dot_rows_of(FLOAT32, x, x_stride, T, m, first + j, n, sums + j, sums_stride); break;
+        case BFLOAT16: dot_rows_of(BFLOAT16, x, x_stride, T, m, first + j, n, sums + j, sums_stride); break;
+        case FLOAT16: dot_rows_of(FLOAT16, x, x_stride, T, m, first + j, n, sums + j, sums_stride); break;
+        case INT8: dot_rows_of(INT8, x, x_stride, T, m, first + j, n, sums + j, sums_stride); break;
+        }
     }
 }
 
-/* sums [n] += x [n_rows] · w [n_rows, n], for a constant n_rows: a sum is loaded and stored once for all. */
-INLINE void add_rows(int n_rows, Dtype dtype, const float *x, const char *w, int64_t row_bytes, int64_t n,
-                     float *sums, int64_t ahead) {
-    vec value[STEP];
-    for (int r = 0; r < n_rows; r++) value[r] = splat(x[r]);
-    int64_t j = 0;
-    for (; j + LANES <= n; j += LANES) {
-        vec total = load(sums + j);
+/* sums [T, n] += x [T, n_rows] · w [n_rows, n], for constants T and n_rows: a sum is loaded and stored once for
+   all rows. The weights `ahead` bytes further on are prefetched, if that is not 0. */
+INLINE void add_rows(int T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
+                     int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride, int64_t ahead) {
+    for (int64_t j = 0; j < n; j += LANES) {
+        vec weight[STEP];
         for (int r = 0; r < n_rows; r++) {
             const char *place = at(w + r * row_bytes, j, dtype);
-            prefetch(place + ahead);
-            total += value[r] * load_stored(place, dtype);
+            if (ahead) prefetch(place + ahead);
+            weight[r] = load_first(place, n - j, dtype);
         }
-        store(sums + j, total);
-    }
-    if (j < n) {
-        vec total = load(sums + j);
-        for (int r = 0; r < n_rows; r++)
-            total += value[r] * load_first(at(w + r * row_bytes, j, dtype), n - j, dtype);
-        store(sums + j, total);
+        for (int t = 0; t < T; t++) {
+            vec total = load(sums + t * sums_stride + j);
+            for (int r = 0; r < n_rows; r++) total += x[t * x_stride + r] * weight[r];
+            store(sums + t * sums_stride + j, total);
+        }
     }
 }
 
-INLINE void add_columns_of(Dtype dtype, const float *x, const Matrix *m, int64_t first, int64_t n,
-                           float *sums) {
+INLINE void add_rows_to(int64_t T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
+                        int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride, int64_t ahead) {
+    for (int64_t t = 0; t < T; t += TILE, ahead = 0) { /* later tiles find the rows in the cache */
+        const float *tile = x + t * x_stride;
+        float *out = sums + t * sums_stride;
+        switch (smaller(T - t, TILE)) {
+        case 1: add_rows(1, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 2: add_rows(2, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 3: add_rows(3, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 4: add_rows(4, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+#if defined(__AVX512F__) || defined(__aarch64__)
+        case 5: add_rows(5, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 6: add_rows(6, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 7: add_rows(7, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 8: add_rows(8, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+#endif
+        }
+    }
+}
+
+INLINE void add_columns_of(Dtype dtype, const float *x, int64_t x_stride, int64_t T, const Matrix *m,
+                           int64_t first, int64_t n, float *sums, int64_t sums_stride) {
     const int64_t I = m->n_inputs, row_bytes = m->stride * size_of(dtype);
     const char *w = at(m->data, first, dtype);
-    for (int64_t j = 0; j < n; j += LANES) store(sums + j, splat(0));
+    for (int64_t t = 0; t < T; t++)
+        for (int64_t j = 0; j < n; j += LANES) store(sums + t * sums_stride + j, splat(0));
     int64_t i = 0;
     for (; i + STEP <= I; i += STEP)
-        add_rows(STEP, dtype, x + i, w + i * row_bytes, row_bytes, n, sums, STEP * row_bytes);
-    for (; i < I; i++) add_rows(1, dtype, x + i, w + i * row_bytes, row_bytes, n, sums, 0);
+        add_rows_to(T, STEP, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride,
+                    STEP * row_bytes);
+    for (; i < I; i++)
+        add_rows_to(T, 1, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride, 0);
 }
 
-/* sums [n_outputs] = x [I] · W [I, first : first + n_outputs]; `sums` has room for whole vectors. */
-static void add_columns(const float *x, const Matrix *m, int64_t first, int64_t n_outputs, float *sums) {
+/* sums [T, n_outputs] = x [T, I] · W [I, first : first + n_outputs]; a row of `sums` has room for whole vectors. */
+static void add_columns(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
+                        int64_t n_outputs, float *sums, int64_t sums_stride) {
     switch (m->dtype) {
-    case FLOAT32: add_columns_of(FLOAT32, x, m, first, n_outputs, sums); break;
-    case BFLOAT16: add_columns_of(BFLOAT16, x, m, first, n_outputs, sums); break;
-    case FLOAT16: add_columns_of(FLOAT16, x, m, first, n_outputs, sums); break;
+    case FLOAT32: add_columns_of(FLOAT32, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
+    case BFLOAT16: add_columns_of(BFLOAT16, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
+    case FLOAT16: add_columns_of(FLOAT16, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
     }
 }
 

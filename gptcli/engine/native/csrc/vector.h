@@ -1,12 +1,9 @@
-/* Vectors of float32, as wide as the processor's registers, and how stored numbers become float32. */
+/* Vectors of float32, as wide as the processor's registers. */
 #ifndef GPTCLI_VECTOR_H
 #define GPTCLI_VECTOR_H
 
 #include <stdint.h>
 #include <string.h>
-#if defined(__F16C__)
-#include <immintrin.h>
-#endif
 
 #include "model.h"
 
@@ -28,12 +25,7 @@ enum { LANES = 4, REGISTERS = 16 };
 typedef float vec VECTOR_OF(float);
 typedef int32_t ivec VECTOR_OF(int32_t);
 typedef uint32_t uvec VECTOR_OF(uint32_t);
-typedef uint16_t half_vec VECTOR_OF(uint16_t);
-typedef int8_t byte_vec VECTOR_OF(int8_t);
 typedef vec loose_vec LOOSE;
-typedef half_vec loose_half_vec LOOSE;
-typedef byte_vec loose_byte_vec LOOSE;
-typedef float loose_float LOOSE;
 
 INLINE vec splat(float value) { return value - (vec){0}; }
 INLINE vec load(const float *p) { return *(const loose_vec *)p; }
@@ -66,42 +58,10 @@ INLINE const char *at(const void *data, int64_t index, Dtype dtype) {
     return (const char *)data + index * size_of(dtype);
 }
 
-/* float16 to float32: the exponent moves by 112; infinity and NaN keep all ones; subnormal numbers are
-   fractions of 2^-24. */
-INLINE vec widen_float16(half_vec stored) {
-#if defined(__AVX512F__)
-    return (vec)_mm512_cvtph_ps((__m256i)stored);
-#elif defined(__F16C__) && defined(__AVX2__)
-    return (vec)_mm256_cvtph_ps((__m128i)stored);
-#else
-    uvec bits = __builtin_convertvector(stored, uvec), unsigned_bits = bits & 0x7fff;
-    uvec normal = (unsigned_bits << 13) + (112u << 23);
-    normal += (uvec)(unsigned_bits >= 0x7c00) & (112u << 23);
-    vec subnormal = __builtin_convertvector((ivec)unsigned_bits, vec) * 0x1p-24f;
-    vec value = select((ivec)(unsigned_bits < 0x0400), subnormal, (vec)normal);
-    return (vec)((uvec)value | (bits & 0x8000) << 16);
-#endif
+INLINE void store_first(float *p, vec v, int64_t n) {
+    if (n >= LANES) store(p, v);
+    else memcpy(p, &v, (size_t)n * sizeof(float));
 }
-
-/* LANES stored numbers as float32. */
-INLINE vec load_stored(const void *p, Dtype dtype) {
-    if (dtype == FLOAT32) return *(const loose_vec *)p;
-    if (dtype == INT8) {
-        ivec wide = __builtin_convertvector(*(const loose_byte_vec *)p, ivec);
-        return __builtin_convertvector(wide, vec);
-    }
-    half_vec stored = *(const loose_half_vec *)p;
-    return dtype == BFLOAT16 ? (vec)(__builtin_convertvector(stored, uvec) << 16) : widen_float16(stored);
-}
-
-/* The first n of LANES stored numbers, and zeros. */
-INLINE vec load_first(const void *p, int64_t n, Dtype dtype) {
-    char padded[sizeof(vec)] = {0};
-    memcpy(padded, p, (size_t)(n * size_of(dtype)));
-    return load_stored(padded, dtype);
-}
-
-INLINE void store_first(float *p, vec v, int64_t n) { memcpy(p, &v, (size_t)n * sizeof(float)); }
 
 INLINE int64_t smaller(int64_t a, int64_t b) { return a < b ? a : b; }
 INLINE int64_t larger(int64_t a, int64_t b) { return a > b ? a : b; }
