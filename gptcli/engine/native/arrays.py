@@ -1,11 +1,13 @@
 """NumPy arrays as the kernels take them; sizes, strides and dtypes are checked here, before C sees a pointer."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from gptcli.engine.native.library import DTYPES, Matrix, Norm
 
+ITEM_BYTES = (4, 2, 2, 1)  # by the numbers of DTYPES
 Array = np.ndarray[Any, np.dtype[Any]]
 
 
@@ -49,6 +51,17 @@ def matrix(
         stride // size,
         DTYPES[weight.dtype.name],
         by_columns,
+    )
+
+
+def are_neighbors(matrices: Sequence[Matrix]) -> bool:
+    """Return whether matrices by columns are slices of one, next to each other."""
+    first, item = matrices[0], ITEM_BYTES[matrices[0].dtype]
+    return all(
+        each.by_columns
+        and (each.dtype, each.stride) == (first.dtype, first.stride)
+        and each.data == first.data + i * first.n_outputs * item
+        for i, each in enumerate(matrices)
     )
 
 

@@ -7,7 +7,7 @@ from typing import Protocol
 import numpy as np
 
 from gptcli.engine.native import library
-from gptcli.engine.native.arrays import Array, matrix, norm, pointer, vector
+from gptcli.engine.native.arrays import Array, are_neighbors, matrix, norm, pointer, vector
 from gptcli.engine.native.quantize import quantize_head
 from gptcli.engine.native.threads import default_threads
 
@@ -88,13 +88,15 @@ class NativeEngine:
         s, block = self._sizes, f"trf_blocks.{index}"
         C, F = s.emb_dim, s.ffn_dim
         beta = self._parameters.get(f"{block}.ff.layers.1.beta")
+        qkv = self._qkv(f"{block}.att.W_")
         return library.Layer(
             self._norm(f"{block}.norm1"),
             self._norm(f"{block}.norm2"),
-            tuple(self._matrix(f"{block}.att.W_{name}", C, C) for name in ("query", "key", "value")),
+            tuple(qkv),
             self._matrix(f"{block}.att.out_proj", C, C),
             self._matrix(f"{block}.ff.layers.0", F, C),
             self._matrix(f"{block}.ff.layers.2", C, F),
+            len(qkv),
             library.ACTIVATIONS.index(s.activation),
             s.swish_beta if beta is None else float(beta),
         )
@@ -104,6 +106,19 @@ class NativeEngine:
         bias, scale = self._vector(f"{name}.bias", n_outputs), self._vector(f"{name}.scale", n_outputs)
         self._kept.append(weight)
         return matrix(weight, (n_outputs, n_inputs), f"{name}.weight", bias, scale)
+
+    def _qkv(self, prefix: str) -> list[library.Matrix]:
+        """Describe query, key and value, as one matrix if they are neighbors in columns of a file's one."""
+        C, names = self._sizes.emb_dim, [f"{prefix}{name}" for name in ("query", "key", "value")]
+        parts = [self._matrix(name, C, C) for name in names]
+        if not are_neighbors(parts) or len({part.bias is None for part in parts}) > 1:
+            return parts
+        if parts[0].bias is not None:
+            biases = [self._vector(f"{name}.bias", C) for name in names]
+            self._kept.append(np.concatenate([bias for bias in biases if bias is not None]))
+            parts[0].bias = pointer(self._kept[-1])
+        parts[0].n_outputs = 3 * C
+        return parts[:1]
 
     def _embedding(self, name: str, n_rows: int) -> library.Matrix:
         table = self._matrix(name, n_rows, self._sizes.emb_dim)

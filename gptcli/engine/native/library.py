@@ -47,6 +47,7 @@ class Layer(ctypes.Structure):
         ("out_proj", Matrix),
         ("up", Matrix),
         ("down", Matrix),
+        ("n_qkv", c_int32),
         ("activation", c_int32),
         ("swish_beta", c_float),
     )
@@ -100,6 +101,8 @@ _SIGNATURES = {
     "active_variant": (c_char_p, ()),
     "force_variant": (_N, (c_char_p,)),
     "scratch_floats": (_N, (_P, _N, _N)),
+    "linear_floats": (_N, (_P, _N)),
+    "attend_floats": (_N, (_N, _N, _N, _N)),
     "forward": (None, (_P, _P)),
     "linear": (None, (_P, _P, _N, _N, _F, _N, _P, _N, _P)),
     "layer_norm": (None, (_P, _N, _N, _P, _F, _N, _P, _N)),

@@ -61,6 +61,14 @@ int64_t gptcli_scratch_floats(const Model *model, int64_t T, int64_t S) {
     return active->scratch_floats(model, T, S);
 }
 
+int64_t gptcli_linear_floats(const Matrix *matrix, int64_t n_threads) {
+    return active->linear_floats(matrix, (int)n_threads);
+}
+
+int64_t gptcli_attend_floats(int64_t T, int64_t S, int64_t D, int64_t n_threads) {
+    return active->attend_floats(T, S, D, (int)n_threads);
+}
+
 void gptcli_forward(const Model *model, Pass *pass) {
     pool_enter(model->n_threads);
     active->forward(model, pass);

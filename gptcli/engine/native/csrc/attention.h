@@ -62,7 +62,8 @@ static void attend_group(const Attention *a, int64_t head, int64_t t, int64_t n,
     const Matrix values = {cached(a, 1, head), NULL, NULL, S, D, D, FLOAT32, 1};
     const float *queries = a->qkv + t * 3 * C + head * D;
     const int64_t mix_stride = round_up(D, PANEL), scores_stride = round_up(S, PANEL);
-    float *mixed = scratch + PANEL_FLOATS, *scores = mixed + n * mix_stride, totals[GROUP];
+    float *mixed = scratch + larger(SLICE * PANEL, n * mix_stride), *scores = mixed + n * mix_stride;
+    float totals[GROUP];
     multiply(queries, 3 * C, n, &keys, 0, S, scores, scores_stride, scratch);
     for (int64_t i = 0; i < n; i++)
         totals[i] = exponentials(scores + i * scores_stride, S - n + i + 1, S, 1 / __builtin_sqrtf((float)D));
@@ -91,8 +92,9 @@ static void attend(const Team *team, Attention a) {
         parallel(team, (a.T - a.first + a.group - 1) / a.group * a.n_heads, run_attention_part, &a);
 }
 
+/* Floats of scratch memory that a thread needs. */
 static int64_t attention_floats(int64_t S, int64_t D, int64_t T) {
-    return smaller(GROUP, T) * (round_up(S, PANEL) + round_up(D, PANEL));
+    return SLICE * PANEL + smaller(GROUP, T) * (round_up(S, PANEL) + 2 * round_up(D, PANEL));
 }
 
 #endif

@@ -30,24 +30,37 @@ static double seconds(void) {
     return (double)now.tv_sec + 1e-9 * (double)now.tv_nsec;
 }
 
-static int64_t part_floats(const Model *m, int64_t T, int64_t S) {
-    int64_t width = m->emb_dim / m->n_heads;
-    return round_up(PANEL_FLOATS + larger(LINEAR_FLOATS, attention_floats(S, width, T)), LINE_FLOATS);
+/* Where the buffers lie in a pass's scratch memory, in floats: the arrays of tokens, what all threads share,
+   what each has for itself. */
+typedef struct {
+    int64_t shared, thread, thread_floats, end;
+} Layout;
+
+static Layout layout_of(const Model *m, int64_t T, int64_t S) {
+    const Layer *layer = m->layers;
+    int64_t shared = larger(shared_floats(layer->qkv), shared_floats(&layer->out_proj));
+    shared = larger(shared, larger(shared_floats(&layer->up), shared_floats(&layer->down)));
+    shared = larger(shared, shared_floats(&m->head));
+    Layout l = {.shared = round_up(T * (6 * m->emb_dim + m->ffn_dim), LINE_FLOATS)};
+    l.thread = l.shared + round_up(shared, LINE_FLOATS);
+    l.thread_floats = larger(2 * SUM_FLOATS, attention_floats(S, m->emb_dim / m->n_heads, T));
+    l.thread_floats = round_up(l.thread_floats, LINE_FLOATS);
+    l.end = l.thread + m->n_threads * l.thread_floats;
+    return l;
 }
 
 /* Floats that a pass of T tokens needs when S are cached in the end. */
 static int64_t scratch_floats(const Model *m, int64_t T, int64_t S) {
-    return LINE_FLOATS + round_up(T * (6 * m->emb_dim + m->ffn_dim), LINE_FLOATS) +
-           m->n_threads * part_floats(m, T, S);
+    return layout_of(m, T, S).end + LINE_FLOATS; /* it may begin anywhere in a line */
 }
 
 static State state_of(const Model *m, const Pass *p) {
     const int64_t T = p->n_tokens, C = m->emb_dim;
+    const Layout l = layout_of(m, T, p->start + T);
     float *x = (float *)round_up((int64_t)p->scratch, LINE);
-    int64_t shared = round_up(T * (6 * C + m->ffn_dim), LINE_FLOATS);
     return (State){.model = m, .pass = p, .x = x, .normed = x + T * C, .mixed = x + 2 * T * C,
                    .qkv = x + 3 * T * C, .hidden = x + 6 * T * C,
-                   .team = {m->n_threads, x + shared, part_floats(m, T, p->start + T)}};
+                   .team = {m->n_threads, x + l.thread, l.thread_floats, x + l.shared}};
 }
 
 /* x [T, C] = token embedding + position embedding. */
@@ -82,7 +95,7 @@ static void run_step(const State *s, int64_t index, int64_t step, int64_t first)
     switch (step) {
     case QKV:
         normalize(s, &layer->norm1, 0);
-        linear(&s->team, (Linear){.matrices = layer->qkv, .n_matrices = 3, .x = s->normed, .T = T,
+        linear(&s->team, (Linear){.matrices = layer->qkv, .n_matrices = layer->n_qkv, .x = s->normed, .T = T,
                                   .out = s->qkv, .out_stride = 3 * C});
         break;
     case ATTENTION:

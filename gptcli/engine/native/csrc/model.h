@@ -36,10 +36,10 @@ typedef struct {
 
 typedef struct {
     Norm norm1, norm2;
-    Matrix qkv[3];         /* C to C each: query, key, value */
+    Matrix qkv[3];         /* C to C each: query, key, value; or one from C to 3C */
     Matrix out_proj;       /* C to C */
     Matrix up, down;       /* C to F, F to C */
-    int32_t activation;
+    int32_t n_qkv, activation;
     float swish_beta;
 } Layer;
 

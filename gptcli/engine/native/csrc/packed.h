@@ -10,7 +10,7 @@ INLINE void pack_columns(Dtype dtype, const Matrix *m, int64_t i, int64_t n_inpu
     const int64_t row_bytes = m->stride * size_of(dtype);
     const char *w = at(m->data, i * m->stride + first, dtype);
     for (int64_t k = 0; k < n_inputs; k++, w += row_bytes, panel += PANEL) {
-        for (int64_t b = 0; b < PANEL * size_of(dtype); b += LINE) prefetch(w + PANEL_INPUTS * row_bytes + b);
+        for (int64_t b = 0; b < PANEL * size_of(dtype); b += LINE) prefetch(w + SLICE * row_bytes + b);
         for (int j = 0; j < PANEL; j += LANES) {
             int64_t left = n_outputs - j;
             store(panel + j, left > 0 ? load_first(at(w, j, dtype), left, dtype) : splat(0));
@@ -77,7 +77,7 @@ INLINE void add_tile(int T, int n_vectors, const float *x, int64_t x_stride, con
                      int64_t n_inputs, float *sums, int64_t sums_stride) {
     vec total[TILE][PANEL_VECTORS], weight[PANEL_VECTORS];
     for (int t = 0; t < T; t++)
-        for (int v = 0; v < n_vectors; v++) total[t][v] = load(sums + t * sums_stride + v * LANES);
+        for (int v = 0; v < n_vectors; v++) total[t][v] = splat(0);
     for (int64_t k = 0; k < n_inputs; k++) {
         for (int v = 0; v < n_vectors; v++) weight[v] = load(panel + k * PANEL + v * LANES);
         for (int t = 0; t < T; t++) {
@@ -86,7 +86,10 @@ INLINE void add_tile(int T, int n_vectors, const float *x, int64_t x_stride, con
         }
     }
     for (int t = 0; t < T; t++)
-        for (int v = 0; v < n_vectors; v++) store(sums + t * sums_stride + v * LANES, total[t][v]);
+        for (int v = 0; v < n_vectors; v++) {
+            float *sum = sums + t * sums_stride + v * LANES;
+            store(sum, load(sum) + total[t][v]);
+        }
 }
 
 INLINE void add_tiles(int n_vectors, const float *x, int64_t x_stride, int64_t T, const float *panel,
@@ -109,14 +112,13 @@ INLINE void add_tiles(int n_vectors, const float *x, int64_t x_stride, int64_t T
     }
 }
 
-/* sums [T, n_outputs] = x [T, I] · W[first : first + n_outputs], panel by panel.
-   `sums` has room for whole panels, `panel` for one: [PANEL_INPUTS, PANEL]. */
+/* sums [T, n_outputs] = x [T, I] · W [I, first : first + n_outputs], panel by panel.
+   A row of `sums` has room for whole vectors, `panel` for one panel [SLICE, PANEL]. */
 static void add_packed(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
                        int64_t n_outputs, float *sums, int64_t sums_stride, float *panel) {
-    for (int64_t t = 0; t < T; t++)
-        for (int64_t j = 0; j < n_outputs; j += LANES) store(sums + t * sums_stride + j, splat(0));
-    for (int64_t i = 0; i < m->n_inputs; i += PANEL_INPUTS) {
-        int64_t n_inputs = smaller(PANEL_INPUTS, m->n_inputs - i);
+    clear(sums, sums_stride, T, n_outputs);
+    for (int64_t i = 0; i < m->n_inputs; i += SLICE) {
+        int64_t n_inputs = smaller(SLICE, m->n_inputs - i);
         for (int64_t j = 0; j < n_outputs; j += PANEL) {
             int64_t n = smaller(PANEL, n_outputs - j);
             pack(m, i, n_inputs, first + j, n, panel);
@@ -129,15 +131,12 @@ static void add_packed(const float *x, int64_t x_stride, int64_t T, const Matrix
     }
 }
 
-/* The same by whichever way suits; sums_stride is a multiple of PANEL or n_outputs of one panel at most. */
+/* The same by whichever way suits; `scratch` has room for a panel, and for as many sums as `sums`. */
 static void multiply(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
-                     int64_t n_outputs, float *sums, int64_t sums_stride, float *panel) {
-    if (!m->by_columns && T < PACK_TOKENS)
-        dot_rows(x, x_stride, T, m, first, n_outputs, sums, sums_stride);
-    else if (m->by_columns && T < PACK_TOKENS)
-        add_columns(x, x_stride, T, m, first, n_outputs, sums, sums_stride);
-    else
-        add_packed(x, x_stride, T, m, first, n_outputs, sums, sums_stride, panel);
+                     int64_t n_outputs, float *sums, int64_t sums_stride, float *scratch) {
+    if (T >= PACK_TOKENS) add_packed(x, x_stride, T, m, first, n_outputs, sums, sums_stride, scratch);
+    else if (m->by_columns) add_columns(x, x_stride, T, m, first, n_outputs, sums, sums_stride, scratch);
+    else dot_rows(x, x_stride, T, m, first, n_outputs, sums, sums_stride);
 }
 
 #endif

@@ -6,11 +6,12 @@
 
 enum { MAX_THREADS = 256, MAX_PARTS = 65535 };
 
-/* The threads that work on a call, and the scratch memory that each of them has for itself. */
+/* The threads that work on a call, and their scratch memory. */
 typedef struct {
     int n_threads;
     float *scratch;       /* [n_threads, scratch_stride] */
     int64_t scratch_stride;
+    float *shared;        /* scratch memory of all together */
 } Team;
 
 typedef void (*RunPart)(const void *job, int64_t part, float *scratch);

@@ -2,9 +2,10 @@
 
    Three ways, by how the matrix lies and how many tokens there are:
      dot_rows      W [O, I], fewer than PACK_TOKENS tokens: sums run along the rows of W, in registers
-     add_columns   W [I, O], one token: whole pieces of rows times one input each, added to the sums
+     add_columns   W [I, O], fewer than PACK_TOKENS tokens: rows of W times one input each, added to the sums
      add_packed    else: a panel of PANEL outputs is copied, as float32, and read from the cache by all tokens
-   An output's products are added in one order, whichever thread computes it and whatever is next to it. */
+   The products of an output are added in one order, whichever thread computes it and whatever is next to it;
+   but for dot_rows, SLICE inputs are summed by themselves, and then the slices. */
 #ifndef GPTCLI_PRODUCTS_H
 #define GPTCLI_PRODUCTS_H
 
@@ -14,7 +15,7 @@ enum {
     TILE = REGISTERS == 32 ? 8 : 4,        /* tokens that a tile has at most */
     PANEL_VECTORS = 3,                     /* TILE * PANEL_VECTORS sums leave registers for the operands */
     PANEL = PANEL_VECTORS * LANES,         /* outputs of a panel */
-    PANEL_INPUTS = 128,                    /* inputs of a panel: it stays in the first cache */
+    SLICE = 96,                            /* inputs of a panel: it stays in the first cache */
     MAX_ROWS = 8,                          /* rows that a tile has at most */
     PACK_TOKENS = 64,                      /* from so many on, copying rows is cheaper than adding lanes */
     STEP = 8,                              /* rows of W [I, O] that are added at once */
@@ -136,27 +137,46 @@ INLINE void add_rows_to(int64_t T, int n_rows, Dtype dtype, const float *x, int6
     }
 }
 
-INLINE void add_columns_of(Dtype dtype, const float *x, int64_t x_stride, int64_t T, const Matrix *m,
-                           int64_t first, int64_t n, float *sums, int64_t sums_stride) {
-    const int64_t I = m->n_inputs, row_bytes = m->stride * size_of(dtype);
-    const char *w = at(m->data, first, dtype);
+INLINE void clear(float *sums, int64_t sums_stride, int64_t T, int64_t n) {
     for (int64_t t = 0; t < T; t++)
         for (int64_t j = 0; j < n; j += LANES) store(sums + t * sums_stride + j, splat(0));
-    int64_t i = 0;
-    for (; i + STEP <= I; i += STEP)
+}
+
+INLINE void add_slice_of(Dtype dtype, const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t i,
+                         int64_t first, int64_t n, float *sums, int64_t sums_stride) {
+    const int64_t end = smaller(i + SLICE, m->n_inputs), row_bytes = m->stride * size_of(dtype);
+    const char *w = at(m->data, first, dtype);
+    clear(sums, sums_stride, T, n);
+    for (; i + STEP <= end; i += STEP)
         add_rows_to(T, STEP, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride,
                     STEP * row_bytes);
-    for (; i < I; i++)
+    for (; i < end; i++)
         add_rows_to(T, 1, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride, 0);
 }
 
-/* sums [T, n_outputs] = x [T, I] · W [I, first : first + n_outputs]; a row of `sums` has room for whole vectors. */
-static void add_columns(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
-                        int64_t n_outputs, float *sums, int64_t sums_stride) {
+/* sums [T, n_outputs] = x [T, i : i + SLICE] · W [i : i + SLICE, first : first + n_outputs].
+   A row of `sums` has room for whole vectors. */
+static void add_slice(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t i, int64_t first,
+                      int64_t n_outputs, float *sums, int64_t sums_stride) {
     switch (m->dtype) {
-    case FLOAT32: add_columns_of(FLOAT32, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
-    case BFLOAT16: add_columns_of(BFLOAT16, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
-    case FLOAT16: add_columns_of(FLOAT16, x, x_stride, T, m, first, n_outputs, sums, sums_stride); break;
+    case FLOAT32: add_slice_of(FLOAT32, x, x_stride, T, m, i, first, n_outputs, sums, sums_stride); break;
+    case BFLOAT16: add_slice_of(BFLOAT16, x, x_stride, T, m, i, first, n_outputs, sums, sums_stride); break;
+    case FLOAT16: add_slice_of(FLOAT16, x, x_stride, T, m, i, first, n_outputs, sums, sums_stride); break;
+    }
+}
+
+/* sums [n] += more [n]; both have room for whole vectors. */
+INLINE void add_sums(float *sums, const float *more, int64_t n) {
+    for (int64_t j = 0; j < n; j += LANES) store(sums + j, load(sums + j) + load(more + j));
+}
+
+/* sums [T, n_outputs] = x [T, I] · W [I, first : first + n_outputs]; `slice` has room for as many sums. */
+static void add_columns(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
+                        int64_t n_outputs, float *sums, int64_t sums_stride, float *slice) {
+    add_slice(x, x_stride, T, m, 0, first, n_outputs, sums, sums_stride);
+    for (int64_t i = SLICE; i < m->n_inputs; i += SLICE) {
+        add_slice(x, x_stride, T, m, i, first, n_outputs, slice, sums_stride);
+        for (int64_t t = 0; t < T; t++) add_sums(sums + t * sums_stride, slice + t * sums_stride, n_outputs);
     }
 }
 

@@ -9,6 +9,8 @@ typedef struct {
     void (*forward)(const Model *, Pass *);
     int64_t (*scratch_floats)(const Model *, int64_t T, int64_t S);
     /* One kernel alone, for tests. */
+    int64_t (*linear_floats)(const Matrix *, int n_threads);
+    int64_t (*attend_floats)(int64_t T, int64_t S, int64_t D, int n_threads);
     void (*linear)(const Matrix *, const float *x, int64_t T, Activation, float swish_beta, int adds, float *out,
                    int n_threads, float *scratch);
     void (*layer_norm)(const float *x, int64_t T, int64_t C, const Norm *, float eps, int unbiased, float *out,
