@@ -8,8 +8,8 @@
    Source: Cody & Waite 1980, "Software Manual for the Elementary Functions"; Taylor's coefficients up to the
    seventh power. 2^n is applied in two steps, so that results may overflow to infinity and be subnormal. */
 INLINE vec exp_vec(vec x) {
-    x = select(x > 89.0f, splat(89.0f), x); /* comparisons are false for NaN, which stays */
-    x = select(x < -105.0f, splat(-105.0f), x);
+    x = blend(x > 89.0f, splat(89.0f), x); /* comparisons are false for NaN, which stays */
+    x = blend(x < -105.0f, splat(-105.0f), x);
     const float shift = 0x1.8p23f; /* adding it rounds to a whole number, which the low bits then hold */
     vec shifted = x * 1.44269504f + shift;
     vec n = shifted - shift;
@@ -37,14 +37,14 @@ INLINE vec tanh_vec(vec x) {
     p = p * square - 5.37397155531e-2f;
     p = p * square + 1.33314422036e-1f;
     p = p * square - 3.33332819422e-1f;
-    return select(size < 0.625f, p * square * x + x, far);
+    return blend(size < 0.625f, p * square * x + x, far);
 }
 
 /* erf x to 1 unit in the last place: a polynomial near zero, else 1 - e^polynomial.
    Source: N. Juffa, "erff", https://stackoverflow.com/a/35148199 (minimax polynomials). */
 INLINE vec erf_vec(vec x) {
     vec size = magnitude(x);
-    size = select(size > 5.0f, splat(5.0f), size); /* erf 5 rounds to 1 */
+    size = blend(size > 5.0f, splat(5.0f), size); /* erf 5 rounds to 1 */
     vec square = size * size;
     vec u = size * -3.88396438e-3f + 2.42546219e-2f;
     vec q = (size * -1.72853470e-5f + 3.83197126e-4f) * square + u;
@@ -58,7 +58,7 @@ INLINE vec erf_vec(vec x) {
     p = p * square + 1.12819925e-1f;
     p = p * square - 3.76125336e-1f;
     p = p * square + 1.28379166e-1f;
-    return select(size > 0.921875f, far, p * x + x);
+    return blend(size > 0.921875f, far, p * x + x);
 }
 
 INLINE vec activate(vec x, Activation activation, float swish_beta) {
@@ -67,7 +67,7 @@ INLINE vec activate(vec x, Activation activation, float swish_beta) {
         return x / (1.0f + exp_vec(x * (-1.5957691216f - 0.07135481283f * (x * x))));
     case GELU: return 0.5f * x * (1.0f + erf_vec(x * 0.7071067812f));
     case GELU_SIGMOID: return x / (1.0f + exp_vec(-1.702f * x));
-    case RELU: return select(x < 0.0f, splat(0.0f), x);
+    case RELU: return blend(x < 0.0f, splat(0.0f), x);
     case SILU: return x / (1.0f + exp_vec(-x));
     case SIGMOID: return sigmoid_vec(x);
     case TANH: return tanh_vec(x);

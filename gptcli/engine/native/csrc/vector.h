@@ -32,8 +32,8 @@ INLINE vec load(const float *p) { return *(const loose_vec *)p; }
 INLINE void store(float *p, vec v) { *(loose_vec *)p = v; }
 
 /* Lanes of a where the mask is all ones, of b where it is zero. */
-INLINE vec select(ivec mask, vec a, vec b) { return (vec)((mask & (ivec)a) | (~mask & (ivec)b)); }
-INLINE vec maximum(vec a, vec b) { return select(a > b, a, b); }
+INLINE vec blend(ivec mask, vec a, vec b) { return (vec)((mask & (ivec)a) | (~mask & (ivec)b)); }
+INLINE vec maximum(vec a, vec b) { return blend(a > b, a, b); }
 INLINE vec magnitude(vec v) { return (vec)((ivec)v & 0x7fffffff); }
 
 /* The sum of all lanes, in one order whatever the compiler does around it. */

@@ -20,7 +20,7 @@ INLINE vec float16_of(uvec bits) {
     uvec size = bits & 0x7fff;
     uvec normal = (size << 13) + (112u << 23) + ((uvec)(size >= 0x7c00) & (112u << 23));
     vec subnormal = __builtin_convertvector((ivec)size, vec) * 0x1p-24f;
-    vec value = select((ivec)(size < 0x0400), subnormal, (vec)normal);
+    vec value = blend((ivec)(size < 0x0400), subnormal, (vec)normal);
     return (vec)((uvec)value | (bits & 0x8000) << 16);
 }
 
