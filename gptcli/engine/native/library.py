@@ -112,10 +112,10 @@ _SIGNATURES = {
 
 
 @functools.cache
-def load_library(path: Path = LIBRARY) -> ctypes.CDLL:
+def load_library() -> ctypes.CDLL:
     """Load the kernels; the variant for this processor is chosen then. Raises KernelsUnavailableError."""
     try:
-        library = ctypes.CDLL(str(path))
+        library = ctypes.CDLL(str(LIBRARY))
         for name, (result, arguments) in _SIGNATURES.items():
             function = getattr(library, f"gptcli_{name}")
             function.restype, function.argtypes = result, arguments

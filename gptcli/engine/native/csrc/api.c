@@ -38,6 +38,8 @@ static const Variant *active;
 
 __attribute__((constructor)) static void choose_best(void) { active = variants[n_usable() - 1]; }
 
+#pragma GCC visibility push(default) /* all else stays inside the library */
+
 int64_t gptcli_abi_version(void) { return ABI_VERSION; }
 
 int64_t gptcli_max_tokens(void) { return MAX_TOKENS; }
@@ -99,3 +101,5 @@ void gptcli_attend(const float *qkv, int64_t T, int64_t start, int64_t H, int64_
 void gptcli_activate(float *values, int64_t n, int64_t activation, float swish_beta) {
     active->activate(values, n, (Activation)activation, swish_beta);
 }
+
+#pragma GCC visibility pop
