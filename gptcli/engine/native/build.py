@@ -11,6 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -34,7 +35,9 @@ TARGETS = {
 }
 
 
-def compile_kernels(compiler: list[str], machine: str, source: Path, output: Path) -> None:
+def compile_kernels(
+    compiler: list[str], machine: str, source: Path, output: Path, extra: Sequence[str] = ()
+) -> None:
     """Compile the C files in `source` for a machine into a shared library, all at the same time.
 
     Raises OSError or subprocess.CalledProcessError.
@@ -44,12 +47,12 @@ def compile_kernels(compiler: list[str], machine: str, source: Path, output: Pat
     with tempfile.TemporaryDirectory() as folder:
         objects = [str(Path(folder, name)) for name, _, _ in units]
         runs = [
-            subprocess.Popen([*compiler, *FLAGS, *flags, "-c", str(source / file), "-o", target])
+            subprocess.Popen([*compiler, *FLAGS, *flags, *extra, "-c", str(source / file), "-o", target])
             for (_, file, flags), target in zip(units, objects, strict=True)
         ]
         if any([run.wait() for run in runs]):
             raise subprocess.CalledProcessError(1, compiler)
-        subprocess.run([*compiler, "-shared", "-pthread", *objects, "-o", str(output)], check=True)
+        subprocess.run([*compiler, *extra, "-shared", "-pthread", *objects, "-o", str(output)], check=True)
 
 
 def system_compiler() -> list[str] | None:
@@ -87,13 +90,13 @@ class NativeBuildHook(BuildHookInterface[Any]):
         Path(self.root, FOLDER, LIBRARY).unlink(missing_ok=True)
 
     def initialize(self, version: str, build_data: dict[str, Any]) -> None:
-        """Compile, and say what the wheel holds; a library that is in the tree already is not taken."""
+        """Compile, and say what the wheel holds; one in the tree is not taken, `exclude` sees to that."""
         if self.target_name != "wheel":
             return
-        self.clean([])
         self._scratch = tempfile.TemporaryDirectory()  # removed with the hook, after the wheel is written
         output = Path(self.root, FOLDER) if version == "editable" else Path(self._scratch.name)
         output /= LIBRARY
+        output.unlink(missing_ok=True)
         try:
             tag = self._compile(output)
         except (OSError, KeyError, subprocess.SubprocessError) as error:
