@@ -82,7 +82,7 @@ INLINE void add_tile(int T, int n_vectors, const float *x, int64_t x_stride, con
         for (int v = 0; v < n_vectors; v++) weight[v] = load(panel + k * PANEL + v * LANES);
         for (int t = 0; t < T; t++) {
             vec value = splat(x[t * x_stride + k]);
-            for (int v = 0; v < n_vectors; v++) total[t][v] += value * weight[v];
+            for (int v = 0; v < n_vectors; v++) total[t][v] = multiply_add(value, weight[v], total[t][v]);
         }
     }
     for (int t = 0; t < T; t++)

@@ -41,14 +41,14 @@ INLINE void dot_tile(int T, int R, Dtype dtype, const float *x, int64_t x_stride
         for (int r = 0; r < R; r++) weight[r] = load_stored(at(w + r * row_bytes, i, dtype), dtype);
         for (int t = 0; t < T; t++) {
             vec value = load(x + t * x_stride + i);
-            for (int r = 0; r < R; r++) total[t][r] += value * weight[r];
+            for (int r = 0; r < R; r++) total[t][r] = multiply_add(value, weight[r], total[t][r]);
         }
     }
     if (whole < I) {
         for (int r = 0; r < R; r++) weight[r] = load_first(at(w + r * row_bytes, whole, dtype), I - whole, dtype);
         for (int t = 0; t < T; t++) {
             vec value = load_first(x + t * x_stride + whole, I - whole, FLOAT32);
-            for (int r = 0; r < R; r++) total[t][r] += value * weight[r];
+            for (int r = 0; r < R; r++) total[t][r] = multiply_add(value, weight[r], total[t][r]);
         }
     }
     for (int t = 0; t < T; t++)
@@ -111,7 +111,7 @@ INLINE void add_rows(int T, int n_rows, Dtype dtype, const float *x, int64_t x_s
         }
         for (int t = 0; t < T; t++) {
             vec total = load(sums + t * sums_stride + j);
-            for (int r = 0; r < n_rows; r++) total += x[t * x_stride + r] * weight[r];
+            for (int r = 0; r < n_rows; r++) total = multiply_add(splat(x[t * x_stride + r]), weight[r], total);
             store(sums + t * sums_stride + j, total);
         }
     }

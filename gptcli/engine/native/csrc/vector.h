@@ -4,6 +4,11 @@
 
 #include <stdint.h>
 #include <string.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#elif defined(__aarch64__)
+#include <arm_neon.h>
+#endif
 
 #include "model.h"
 
@@ -30,6 +35,20 @@ typedef vec loose_vec LOOSE;
 INLINE vec splat(float value) { return value - (vec){0}; }
 INLINE vec load(const float *p) { return *(const loose_vec *)p; }
 INLINE void store(float *p, vec v) { *(loose_vec *)p = v; }
+
+/* a·b + c, rounded once where the processor can: named, because compilers fuse a product and a sum or not, by what
+   is around them, and a sum must have the same bits in every loop. */
+INLINE vec multiply_add(vec a, vec b, vec c) {
+#if defined(__AVX512F__)
+    return (vec)_mm512_fmadd_ps((__m512)a, (__m512)b, (__m512)c);
+#elif defined(__AVX2__)
+    return (vec)_mm256_fmadd_ps((__m256)a, (__m256)b, (__m256)c);
+#elif defined(__aarch64__)
+    return (vec)vfmaq_f32((float32x4_t)c, (float32x4_t)a, (float32x4_t)b);
+#else
+    return a * b + c;
+#endif
+}
 
 /* Lanes of a where the mask is all ones, of b where it is zero. */
 INLINE vec blend(ivec mask, vec a, vec b) { return (vec)((mask & (ivec)a) | (~mask & (ivec)b)); }

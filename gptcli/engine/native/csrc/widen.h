@@ -4,9 +4,6 @@
 #define GPTCLI_WIDEN_H
 
 #include "vector.h"
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
 
 typedef uint16_t half_vec VECTOR_OF(uint16_t);
 typedef int16_t short_vec VECTOR_OF(int16_t);
