@@ -25,15 +25,17 @@ def load_model(
     device: str = "auto",
     dtype: str = "auto",
     quantize: Literal["int8"] | None = None,
+    engine: Literal["auto", "native", "torch"] = "auto",
     threads: int | None = None,
     seed: int = 123,
 ) -> LoadedModel:
     """Load a weights file or folder, `hf:owner/name`, or a preset, ready to decode.
 
     A preset gets the weights that ship with it (`stories`), else random ones from `seed`, as a config file
-    does. `overrides` are `KEY=VALUE`; `pretrained` fetches the preset's official weights. `threads` sets
-    PyTorch's threads for the whole process. What the command line would print as notes is in the result's
-    `notes`. Raises the errors of `gptcli.errors`.
+    does. `overrides` are `KEY=VALUE`; `pretrained` fetches the preset's official weights. `engine` is
+    `native`, `torch`, or `auto`: the fastest. `threads` are those of the native kernels, or PyTorch's in the
+    whole process. What the command line would print as notes is in the result's `notes`. Raises the errors
+    of `gptcli.errors`.
     """
     if quantize not in (None, "int8"):
         raise UsageError(f"--quantize {quantize!r}: expected int8")
@@ -49,6 +51,7 @@ def load_model(
         device=device,
         dtype=dtype,
         quantize=quantize == "int8",
+        engine=engine,
         threads=threads,
         seed=seed,
         cache_tokens=source.config.context_length,

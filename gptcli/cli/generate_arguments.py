@@ -150,6 +150,15 @@ class GenerateArguments(options.ModelArguments):
         Literal["int8"] | None,
         option("--quantize", help="Weights in int8, a scale per row; sums in float.", panel=options.RUN),
     ] = None
+    engine: Annotated[
+        Literal["auto", "native", "torch"],
+        option(
+            "--engine",
+            help="native: compiled kernels, for dense models on a CPU. torch: the model in PyTorch. auto: the"
+            " fastest.",
+            panel=options.RUN,
+        ),
+    ] = "auto"
     threads: Annotated[
         int | None,
         option("--threads", metavar="N", help="Threads on a CPU; default: all cores.", panel=options.RUN),
@@ -200,6 +209,7 @@ class GenerateArguments(options.ModelArguments):
             "device": options.check_device(self.device),
             "dtype": options.check_dtype(self.dtype),
             "quantize": self.quantize is not None,
+            "engine": self.engine,
             "threads": self.threads,
             "seed": options.check_seed(self.seed),
         }

@@ -1,8 +1,11 @@
 """How the next token is chosen from the logits: the largest, or drawn from the model's distribution."""
 
 import math
+import random
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+import numpy as np
 
 from gptcli.decode.engine import Array
 from gptcli.errors import UsageError
@@ -55,34 +58,39 @@ class Sampling:
         """Return the sampler of sample `index`; one seed draws the same tokens on every device."""
         return GREEDY if self.temperature == 0 else RandomSampler(self, seed, index)
 
-    def probabilities(self, logits: Any) -> Any:
-        """Return the distribution that is drawn from: tensor [V] → float32 tensor [V], with sum 1."""
-        scaled = logits.float() / self.temperature  # [V]
+    def probabilities(self, logits: Array) -> Array:
+        """Return the distribution that is drawn from: float32 logits [V] → float64 [V], with sum 1."""
+        shifted = logits.astype(np.float64) - float(logits.max())  # [V], 0 at most
+        with np.errstate(over="ignore"):  # by a tiny temperature all but the largest become -infinity
+            scaled = shifted / self.temperature if self.temperature > 0 else shifted
         if self.top_k is not None and self.top_k < len(scaled):
-            least = scaled.topk(self.top_k).values[-1]
-            scaled = scaled.masked_fill(scaled < least, -math.inf)
+            least = np.partition(scaled, -self.top_k)[-self.top_k]
+            scaled[scaled < least] = -math.inf
         if self.top_p is not None:
-            ordered, order = scaled.sort(descending=True, stable=True)  # [V] each
-            probabilities = ordered.softmax(-1)
-            before = probabilities.cumsum(-1) - probabilities  # the sum of those that are more probable
+            order = np.argsort(-scaled, kind="stable")  # [V], the most probable first
+            ordered = _softmax(scaled[order])
+            before = ordered.cumsum() - ordered  # the sum of those that are more probable
             scaled[order[before >= self.top_p]] = -math.inf  # the first one that reaches top_p stays
-        return scaled.softmax(-1)
+        return _softmax(scaled)
 
 
 class RandomSampler:
-    """Draws tokens from a distribution with a generator of its own."""
+    """Draws tokens from a distribution, by the inverse of its cumulative sums."""
 
     is_greedy = False
 
     def __init__(self, sampling: Sampling, seed: int, index: int) -> None:
-        import torch  # for its generator alone, so greedy decoding does without
-
         self._sampling = sampling
-        self._generator = torch.Generator().manual_seed((seed * 1_000_003 + index) % 2**63)
+        self._random = random.Random(seed * 1_000_003 + index)
 
     def sample(self, logits: Array) -> int:
-        """Draw an id from the distribution of [V]."""
-        import torch
+        """Draw an id from the distribution of [V]; the same numbers on every machine."""
+        cumulative = self._sampling.probabilities(logits).cumsum()  # [V], in the order of the ids
+        return int(np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right"))
 
-        probabilities = self._sampling.probabilities(torch.from_numpy(logits))  # [V]
-        return int(torch.multinomial(probabilities, 1, generator=self._generator))
+
+def _softmax(scaled: Array) -> Array:
+    """Return the softmax of float64 [n], of which the largest is 0."""
+    exponentials = np.exp(scaled)
+    result: Array = exponentials / exponentials.sum()
+    return result

@@ -1,215 +1,88 @@
-"""A dense model's forward pass by the native kernels: token ids in, logits out."""
+"""The native kernels as an engine: one sequence at a time on a CPU, without torch."""
 
-import ctypes
-from collections.abc import Mapping, Sequence
-from typing import Protocol
+from __future__ import annotations
 
-import numpy as np
+import time
+from collections.abc import Callable
+from functools import cached_property
+from typing import TYPE_CHECKING
 
+from gptcli.config.model_config import ModelConfig
+from gptcli.decode.engine import Array, ForwardRequest
+from gptcli.decode.near_ties import FLOAT32_TOLERANCE
+from gptcli.engine.accelerated import AcceleratedEngine
 from gptcli.engine.native import library
-from gptcli.engine.native.arrays import Array, are_neighbors, matrix, norm, pointer, vector
-from gptcli.engine.native.quantize import quantize_head
-from gptcli.engine.native.threads import default_threads
+from gptcli.engine.native.draft import Int8DraftModel
+from gptcli.engine.native.model import NativeCache, NativeModel
 
-NEAR_TIE = 1e-5  # logits so close to the largest, by the largest magnitude, are exact too
+if TYPE_CHECKING:  # it imports torch
+    from gptcli.engine.torch_engine import TorchEngine
 
-
-class Sizes(Protocol):
-    """What shapes a model; a config has these attributes."""
-
-    vocab_size: int
-    context_length: int
-    emb_dim: int
-    n_heads: int
-    n_layers: int
-    ffn_dim: int
-    activation: str
-    swish_beta: float
-    norm_eps: float
-    norm_unbiased: bool
+# The int8 copy of the head takes about as long to make as it saves in this many greedy steps.
+MIN_TOKENS_FOR_INT8_HEAD = 64
 
 
-class NativeCache:
-    """Keys and values of one sequence: data [L, 2, H, capacity, D], the first `length` positions filled."""
+class NativeEngine(AcceleratedEngine):
+    """Logits by the native kernels; PyTorch serves batches of several sequences."""
 
-    def __init__(self, n_layers: int, n_heads: int, capacity: int, head_dim: int) -> None:
-        """Allocate room for `capacity` tokens; float32."""
-        self.data = np.empty((n_layers, 2, n_heads, capacity, head_dim), np.float32)
-        self.capacity = capacity
-        self.length = 0
-        self.scratch = np.empty(0, np.float32)  # of the passes that fill it; two sequences share none
+    max_tokens = 16
 
-    def truncate(self, length: int) -> None:
-        """Forget every position from `length` on."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot truncate a cache of {self.length} tokens to {length}")
-        self.length = length
+    def __init__(
+        self,
+        config: ModelConfig,
+        parameters: dict[str, Array],
+        make_plain: Callable[[], TorchEngine],
+        n_threads: int | None = None,
+    ) -> None:
+        """Take the parameters where they lie; `make_plain` makes the engine in PyTorch when it is needed.
 
-
-class NativeEngine:
-    """Compute logits from a model's parameters, which are read where they lie."""
-
-    def __init__(self, sizes: Sizes, parameters: Mapping[str, Array], n_threads: int | None = None) -> None:
-        """Take the tutorial's parameters by name; float32, float16, bfloat16 as uint16, or int8 with scales.
-
-        A head that is not there is the token embedding (tied). Raises ValueError for arrays that do not fit,
-        and KernelsUnavailableError.
+        Raises `ValueError` for arrays that do not fit, `KernelsUnavailableError` without compiled kernels.
         """
-        self._library = library.load_library()
-        self._sizes, self._parameters = sizes, parameters
-        self._kept: list[Array] = []
-        self._max_tokens: int = self._library.gptcli_max_tokens()
-        self._layers = (library.Layer * sizes.n_layers)(*map(self._layer, range(sizes.n_layers)))
-        self._model = self._describe(n_threads or default_threads())
-
-    def _describe(self, n_threads: int) -> library.Model:
-        s, C, V = self._sizes, self._sizes.emb_dim, self._sizes.vocab_size
-        if C % s.n_heads:
-            raise ValueError(f"n_heads {s.n_heads} does not divide emb_dim {C}")
-        head = "out_head" if "out_head.weight" in self._parameters else "tok_emb"
-        return library.Model(
-            n_layers=s.n_layers,
-            n_heads=s.n_heads,
-            emb_dim=C,
-            ffn_dim=s.ffn_dim,
-            vocab_size=V,
-            layers=self._layers,
-            tok_emb=self._embedding("tok_emb", V),
-            pos_emb=self._embedding("pos_emb", s.context_length),
-            final_norm=self._norm("final_norm"),
-            head=self._matrix(head, V, C),
-            near_tie=2 * NEAR_TIE,
-            norm_eps=s.norm_eps,
-            norm_unbiased=s.norm_unbiased,
-            n_threads=min(max(n_threads, 1), 256),
+        self.config = config
+        self.near_tie_tolerance = (
+            FLOAT32_TOLERANCE if parameters["tok_emb.weight"].dtype == "float32" else 0.0
         )
-
-    def _layer(self, index: int) -> library.Layer:
-        s, block = self._sizes, f"trf_blocks.{index}"
-        C, F = s.emb_dim, s.ffn_dim
-        beta = self._parameters.get(f"{block}.ff.layers.1.beta")
-        qkv = self._qkv(f"{block}.att.W_")
-        return library.Layer(
-            self._norm(f"{block}.norm1"),
-            self._norm(f"{block}.norm2"),
-            tuple(qkv),
-            self._matrix(f"{block}.att.out_proj", C, C),
-            self._matrix(f"{block}.ff.layers.0", F, C),
-            self._matrix(f"{block}.ff.layers.2", C, F),
-            len(qkv),
-            library.ACTIVATIONS.index(s.activation),
-            s.swish_beta if beta is None else float(beta),
+        self._model = NativeModel(config, parameters, n_threads, FLOAT32_TOLERANCE)
+        self._make_plain = make_plain
+        self.draft_model = Int8DraftModel(
+            config, parameters, self._model.n_threads, lambda: self.step_seconds
         )
-
-    def _matrix(self, name: str, n_outputs: int, n_inputs: int) -> library.Matrix:
-        weight = self._parameters[f"{name}.weight"]
-        bias, scale = self._vector(f"{name}.bias", n_outputs), self._vector(f"{name}.scale", n_outputs)
-        self._kept.append(weight)
-        return matrix(weight, (n_outputs, n_inputs), f"{name}.weight", bias, scale)
-
-    def _qkv(self, prefix: str) -> list[library.Matrix]:
-        """Describe query, key and value, as one matrix if they are neighbors in columns of a file's one."""
-        C, names = self._sizes.emb_dim, [f"{prefix}{name}" for name in ("query", "key", "value")]
-        parts = [self._matrix(name, C, C) for name in names]
-        if not are_neighbors(parts) or len({part.bias is None for part in parts}) > 1:
-            return parts
-        if parts[0].bias is not None:
-            biases = [self._vector(f"{name}.bias", C) for name in names]
-            self._kept.append(np.concatenate([bias for bias in biases if bias is not None]))
-            parts[0].bias = pointer(self._kept[-1])
-        parts[0].n_outputs = 3 * C
-        return parts[:1]
-
-    def _embedding(self, name: str, n_rows: int) -> library.Matrix:
-        table = self._matrix(name, n_rows, self._sizes.emb_dim)
-        if table.by_columns or table.dtype == library.DTYPES["int8"]:
-            raise ValueError(f"{name}.weight must be floats that lie by rows")
-        return table
-
-    def _norm(self, name: str) -> library.Norm:
-        C = self._sizes.emb_dim
-        scale, shift = self._vector(f"{name}.scale", C), self._vector(f"{name}.shift", C)
-        if scale is None or shift is None:
-            raise ValueError(f"{name} has no scale or no shift")
-        return norm(scale, shift)
-
-    def _vector(self, name: str, size: int) -> Array | None:
-        if name not in self._parameters:
-            return None
-        self._kept.append(vector(self._parameters[name], size, name))
-        return self._kept[-1]
-
-    def build_int8_head(self) -> None:
-        """Add an int8 copy of the head, for passes that need the largest logit alone."""
-        head = self._model.head
-        if head.dtype == library.DTYPES["int8"] or head.by_columns or head.bias:
-            return  # nothing to gain, or nothing that the bound covers
-        name = "out_head.weight" if "out_head.weight" in self._parameters else "tok_emb.weight"
-        rows, scale, bound = quantize_head(self._parameters[name])
-        self._kept += [rows, scale, bound]
-        self._model.error_bound = pointer(bound)
-        self._model.int8_head = matrix(rows, (len(rows), self._sizes.emb_dim), "int8 head", scale=scale)
+        self.step_seconds = float("inf")  # of one token, at best; infinite before any was timed
 
     @property
     def n_threads(self) -> int:
         """Return the number of threads that a pass uses."""
-        return int(self._model.n_threads)
+        return self._model.n_threads
 
-    def new_cache(self, rows: int, capacity: int) -> NativeCache:
-        """Return an empty cache for one row of up to `capacity` tokens, at most `context_length`."""
-        if rows != 1:
-            raise ValueError(f"the native engine decodes 1 row at a time, not {rows}")
-        s = self._sizes
-        return NativeCache(s.n_layers, s.n_heads, min(capacity, s.context_length), s.emb_dim // s.n_heads)
+    @cached_property
+    def plain(self) -> TorchEngine:
+        """The engine in PyTorch."""
+        return self._make_plain()
 
-    def forward(
-        self, ids: Sequence[int], cache: NativeCache, *, n_logits: int = 1, argmax_only: bool = False
-    ) -> Array:  # [n_logits, V]
-        """Append ids to a cache and return the float32 logits of the last `n_logits` of them.
+    def new_cache(self, n_sequences: int, capacity: int) -> object:
+        """Return an empty cache: of the kernels for one sequence, else of PyTorch."""
+        if n_sequences == 1:
+            return self._model.new_cache(1, capacity)
+        return self.plain.new_cache(n_sequences, capacity)
 
-        With `argmax_only` and an int8 head, only the largest logit of a row, and any near it, are exact.
-        """
-        V, T = self._sizes.vocab_size, len(ids)
-        tokens = np.array(ids, np.int64)
-        self._check(tokens, cache, n_logits)
-        logits = np.empty((n_logits, V), np.float32)
-        for first in range(0, T, self._max_tokens):
-            end = min(first + self._max_tokens, T)
-            row = max(first - (T - n_logits), 0)
-            n_rows = max(end - max(first, T - n_logits), 0)
-            self._run(tokens[first:end], cache, logits[row : row + n_rows], argmax_only)
-            cache.length += end - first
-        return logits
+    def accepts(self, request: ForwardRequest) -> bool:
+        """Return whether the request is for one sequence that the kernels hold."""
+        return len(request.ids) == 1 and (request.cache is None or isinstance(request.cache, NativeCache))
 
-    def _check(self, tokens: Array, cache: NativeCache, n_logits: int) -> None:
-        T, s, data = len(tokens), self._sizes, cache.data
-        shape = (s.n_layers, 2, s.n_heads, cache.capacity, s.emb_dim // s.n_heads)
-        if tokens.ndim != 1 or T == 0 or not 0 <= n_logits <= T:
-            raise ValueError(f"{n_logits} logits of {T} tokens")
-        if tokens.min() < 0 or tokens.max() >= s.vocab_size:
-            raise ValueError(f"token ids {tokens.min()} to {tokens.max()} are not all below {s.vocab_size}")
-        if cache.length + T > min(cache.capacity, s.context_length):
-            raise ValueError(f"a cache of {cache.capacity} tokens holds {cache.length}, {T} more do not fit")
-        if data.shape != shape or data.dtype != np.float32 or not data.flags.c_contiguous:
-            raise ValueError(f"the cache has {data.dtype} {list(data.shape)}, expected float32 {list(shape)}")
+    def forward_fast(self, request: ForwardRequest) -> Array:
+        """Append the tokens and return float32 logits [1, n_logits, V]."""
+        ids, is_argmax = request.ids[0], request.exactness == "argmax"
+        cache = self._model.new_cache(1, len(ids)) if request.cache is None else request.cache
+        assert isinstance(cache, NativeCache)
+        if is_argmax and request.tokens_left > MIN_TOKENS_FOR_INT8_HEAD:
+            self._model.build_int8_head()
+        start = time.perf_counter()
+        logits = self._model.forward(ids, cache, n_logits=request.n_logits, argmax_only=is_argmax)
+        if len(ids) == 1:
+            self.step_seconds = min(self.step_seconds, time.perf_counter() - start)
+        return logits[None]
 
-    def _run(self, tokens: Array, cache: NativeCache, logits: Array, argmax_only: bool) -> None:
-        """Run a pass to its end, in calls that are short enough for Ctrl-C."""
-        T, model = len(tokens), ctypes.byref(self._model)
-        n_floats: int = self._library.gptcli_scratch_floats(model, T, cache.length + T)
-        if len(cache.scratch) < n_floats:
-            cache.scratch = np.empty(n_floats, np.float32)
-        step = library.Pass(
-            tokens.ctypes.data,
-            T,
-            cache.length,
-            len(logits),
-            argmax_only,
-            cache.data.ctypes.data,
-            cache.capacity,
-            logits.ctypes.data,
-            cache.scratch.ctypes.data,
-            0,
-        )
-        while step.next_step <= library.STEPS_PER_LAYER * self._sizes.n_layers:
-            self._library.gptcli_forward(model, ctypes.byref(step))
+    def describe(self) -> str:
+        """Return what computes."""
+        drafts = ", int8 draft model" if self.draft_model.is_ready else ""
+        return f"native kernels ({library.active_variant()}), {self.n_threads} threads{drafts}"

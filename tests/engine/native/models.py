@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gptcli.engine.native.arrays import Array
-from gptcli.engine.native.engine import NativeCache, NativeEngine
+from gptcli.engine.native.model import NativeCache, NativeModel
 
 
 @dataclass
@@ -60,7 +60,7 @@ def random_parameters(sizes: TinySizes, *, columns: bool = False, seed: int = 0)
     return parameters
 
 
-def decode_greedy(engine: NativeEngine, prompt: list[int], n_tokens: int, **options: Any) -> list[int]:
+def decode_greedy(engine: NativeModel, prompt: list[int], n_tokens: int, **options: Any) -> list[int]:
     """Return the n_tokens most probable ids, one after the other."""
     cache: NativeCache = engine.new_cache(1, len(prompt) + n_tokens)
     ids, new = list[int](), prompt

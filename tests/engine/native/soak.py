@@ -6,7 +6,7 @@ import threading
 
 import numpy as np
 
-from gptcli.engine.native.engine import NativeEngine
+from gptcli.engine.native.model import NativeModel
 from tests.engine.native.models import TinySizes, random_parameters
 
 SIZES = TinySizes(emb_dim=64, n_heads=4, ffn_dim=256, n_layers=2, vocab_size=600)
@@ -16,7 +16,7 @@ IDS = list(range(9))
 
 def is_right(n_threads: int) -> bool:
     """Return whether a new engine and a new cache give the expected bits."""
-    engine = NativeEngine(SIZES, PARAMETERS, n_threads)
+    engine = NativeModel(SIZES, PARAMETERS, n_threads)
     cache = engine.new_cache(1, 16)
     engine.forward(IDS, cache, n_logits=1)
     return all(np.array_equal(engine.forward([5], cache, n_logits=1), row) for row in EXPECTED)
@@ -31,7 +31,7 @@ def is_right_in_child() -> bool:
 
 
 def expect() -> list[np.ndarray]:
-    engine = NativeEngine(SIZES, PARAMETERS, 1)
+    engine = NativeModel(SIZES, PARAMETERS, 1)
     cache = engine.new_cache(1, 16)
     engine.forward(IDS, cache, n_logits=1)
     return [engine.forward([5], cache, n_logits=1) for _ in range(2)]
@@ -49,7 +49,8 @@ def main(n_rounds: int) -> int:
 
     for number in range(n_rounds):
         threads = [
-            threading.Thread(target=lambda n=n: check(f"thread {n}", is_right(n))) for n in range(1, 1 + number % 4)
+            threading.Thread(target=lambda n=n: check(f"thread {n}", is_right(n)))
+            for n in range(1, 1 + number % 4)
         ]
         for thread in threads:
             thread.start()

@@ -51,7 +51,9 @@ def test_erf_and_tanh_are_right_to_two_units_in_the_last_place(variant: str) -> 
     assert ulps(activate(x, "tanh"), np.tanh(x.astype(np.float64))) <= 3
     special = np.array([-np.inf, np.inf, np.nan, 1e30, -1e30], np.float32)
     for name in ("erf", "tanh"):
-        assert np.array_equal(activate(special, name), np.array([-1, 1, np.nan, 1, -1], np.float32), equal_nan=True)
+        assert np.array_equal(
+            activate(special, name), np.array([-1, 1, np.nan, 1, -1], np.float32), equal_nan=True
+        )
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
@@ -79,7 +81,13 @@ def test_layer_norm_is_that_of_float64(variant: str, unbiased: bool) -> None:
             y = layer_norm(x, scale, shift, 1e-5, unbiased)
             # The mean, 30, is known to some of its units; the deviation is about 5, or little for C = 2.
             sigma = np.sqrt(variance + 1e-5)
-            bound = 16 * UNIT * (1 + 30 / sigma) * (1 + np.abs((wide - 30) / sigma)) * (np.abs(scale) + np.abs(shift))
+            bound = (
+                16
+                * UNIT
+                * (1 + 30 / sigma)
+                * (1 + np.abs((wide - 30) / sigma))
+                * (np.abs(scale) + np.abs(shift))
+            )
             assert (np.abs(y - expected) <= bound).all(), (C, T)
             for n_threads in (2, 3, 4):
                 assert np.array_equal(layer_norm(x, scale, shift, 1e-5, unbiased, n_threads), y)

@@ -8,7 +8,7 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from gptcli.engine.native.arrays import Array, widen
-from gptcli.engine.native.engine import NativeEngine
+from gptcli.engine.native.model import NativeModel
 from gptcli.engine.native.quantize import to_int8
 from tests.engine.native.kernels import stored
 from tests.engine.native.models import TinySizes, decode_greedy, random_parameters
@@ -67,7 +67,7 @@ def test_greedy_ids_are_those_of_transformers_in_float64(variant: str, columns: 
     reference: list[int] = []
     for n_threads in (1, 2, 3, 4):
         for int8_head in (False, True):
-            engine = NativeEngine(SIZES, parameters, n_threads)
+            engine = NativeModel(SIZES, parameters, n_threads)
             if int8_head:
                 engine.build_int8_head()
             ids = decode_greedy(engine, PROMPT, 120, argmax_only=int8_head)
@@ -85,7 +85,7 @@ def test_logits_are_those_of_float64_however_the_tokens_come(activation: str, co
     parameters = random_parameters(sizes, columns=columns, seed=1)
     ids = [int(i) for i in np.random.default_rng(1).integers(0, sizes.vocab_size, 390)]
     expected = reference_logits(sizes, parameters, ids)
-    engine = NativeEngine(sizes, parameters, 2)
+    engine = NativeModel(sizes, parameters, 2)
     for pieces in ([390], [1, 2, 3, 5, 8, 16, 17, 64, 1, 273], [300, 90]):
         cache, first = engine.new_cache(1, 390), 0
         for n in pieces:
@@ -111,9 +111,9 @@ def test_other_dtypes_are_computed_in_float32_from_what_is_stored(dtype: str, co
     if dtype == "int8":
         rows, scale = to_int8(parameters["tok_emb.weight"])
         parameters |= {"out_head.weight": rows, "out_head.scale": scale}
-    ids = decode_greedy(NativeEngine(SIZES, parameters, 2), PROMPT, 100)
+    ids = decode_greedy(NativeModel(SIZES, parameters, 2), PROMPT, 100)
     expected = reference_logits(SIZES, parameters, PROMPT + ids)
-    engine = NativeEngine(SIZES, parameters, 3)
+    engine = NativeModel(SIZES, parameters, 3)
     engine.build_int8_head()
     cache = engine.new_cache(1, 200)
     logits = engine.forward(PROMPT + ids, cache, n_logits=120)
@@ -125,19 +125,21 @@ def test_other_dtypes_are_computed_in_float32_from_what_is_stored(dtype: str, co
 def test_biases_and_an_own_head_may_be_there_or_not() -> None:
     parameters = random_parameters(SIZES)
     bare = {name: value for name, value in parameters.items() if not name.endswith(".bias")}
-    zeros = {name: np.zeros_like(value) if name.endswith(".bias") else value for name, value in parameters.items()}
+    zeros = {
+        name: np.zeros_like(value) if name.endswith(".bias") else value for name, value in parameters.items()
+    }
     own = {"out_head.weight": parameters["tok_emb.weight"][::-1].copy()}
-    a = NativeEngine(SIZES, bare | own, 2)
-    b = NativeEngine(SIZES, zeros, 2)
+    a = NativeModel(SIZES, bare | own, 2)
+    b = NativeModel(SIZES, zeros, 2)
     logits = a.forward(PROMPT, a.new_cache(1, 20), n_logits=20)
     assert np.array_equal(logits[:, ::-1], b.forward(PROMPT, b.new_cache(1, 20), n_logits=20))
     assert not np.array_equal(
-        logits, NativeEngine(SIZES, parameters | own, 2).forward(PROMPT, a.new_cache(1, 20), n_logits=20)
+        logits, NativeModel(SIZES, parameters | own, 2).forward(PROMPT, a.new_cache(1, 20), n_logits=20)
     )
 
 
 def test_a_truncated_cache_goes_on_as_if_the_rest_had_not_been() -> None:
-    engine = NativeEngine(SIZES, random_parameters(SIZES), 2)
+    engine = NativeModel(SIZES, random_parameters(SIZES), 2)
     cache = engine.new_cache(1, 64)
     first = engine.forward(PROMPT, cache, n_logits=1)
     engine.forward([1, 2, 3], cache, n_logits=3)
@@ -150,7 +152,7 @@ def test_a_truncated_cache_goes_on_as_if_the_rest_had_not_been() -> None:
 def test_nan_in_a_weight_shows_in_the_logits() -> None:
     parameters = random_parameters(SIZES)
     parameters["trf_blocks.1.ff.layers.0.weight"][3, 4] = np.nan
-    engine = NativeEngine(SIZES, parameters, 2)
+    engine = NativeModel(SIZES, parameters, 2)
     engine.build_int8_head()
     for argmax_only in (False, True):
         logits = engine.forward(PROMPT, engine.new_cache(1, 20), n_logits=3, argmax_only=argmax_only)
@@ -161,7 +163,7 @@ def test_a_row_of_the_head_with_nan_is_never_hidden_by_the_int8_head() -> None:
     parameters = random_parameters(SIZES)
     parameters["out_head.weight"] = parameters["tok_emb.weight"].copy()
     parameters["out_head.weight"][17, 5] = np.nan
-    engine = NativeEngine(SIZES, parameters, 2)
+    engine = NativeModel(SIZES, parameters, 2)
     engine.build_int8_head()
     logits = engine.forward(PROMPT, engine.new_cache(1, 20), n_logits=2, argmax_only=True)
     assert np.flatnonzero(np.isnan(logits[0])).tolist() == [17]
@@ -183,7 +185,7 @@ def test_a_row_of_the_head_with_nan_is_never_hidden_by_the_int8_head() -> None:
 )
 def test_arrays_that_do_not_fit_are_refused(change: dict[str, Array], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        NativeEngine(SIZES, random_parameters(SIZES) | change, 1)
+        NativeModel(SIZES, random_parameters(SIZES) | change, 1)
 
 
 @pytest.mark.parametrize(
@@ -197,6 +199,6 @@ def test_arrays_that_do_not_fit_are_refused(change: dict[str, Array], message: s
     ],
 )
 def test_calls_that_do_not_fit_are_refused(ids: list[int], n_logits: int, message: str) -> None:
-    engine = NativeEngine(SIZES, random_parameters(SIZES), 1)
+    engine = NativeModel(SIZES, random_parameters(SIZES), 1)
     with pytest.raises(ValueError, match=message):
         engine.forward(ids, engine.new_cache(1, 30), n_logits=n_logits)

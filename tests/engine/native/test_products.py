@@ -18,7 +18,9 @@ def make_weight(dtype: str, order: str, n_inputs: int, n_outputs: int, seed: int
     shape = (n_inputs, n_outputs) if order == "columns" else (n_outputs, n_inputs)
     values = random.standard_normal(shape).astype(np.float32)
     inner = stored(np.rint(values * 40).clip(-127, 127) if dtype == "int8" else values, dtype)
-    wide = stored(np.full((shape[0] + 2, shape[1] + 5), 127 if dtype == "int8" else np.nan, np.float32), dtype)
+    wide = stored(
+        np.full((shape[0] + 2, shape[1] + 5), 127 if dtype == "int8" else np.nan, np.float32), dtype
+    )
     memory = np.zeros(wide.nbytes + 1, np.uint8)
     whole = np.frombuffer(memory.data, wide.dtype, wide.size, offset=1).reshape(wide.shape)
     whole[:] = wide

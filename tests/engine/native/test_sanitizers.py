@@ -48,7 +48,9 @@ def run(sanitized: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="the compiler is called by the build hook")
+@pytest.mark.skipif(
+    importlib.util.find_spec("hatchling") is None, reason="the compiler is called by the build hook"
+)
 @pytest.mark.parametrize("name", TESTS)
 def test_kernels_touch_nothing_that_is_not_theirs(sanitized: Path, name: str) -> None:
     done = run(sanitized, str(FOLDER / name))

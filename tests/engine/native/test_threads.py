@@ -21,20 +21,20 @@ def test_a_thousand_rounds_of_forks_threads_and_models() -> None:
 
 
 def test_the_engine_imports_no_torch() -> None:
-    code = "import sys, gptcli.engine.native.engine; print(sorted({'torch', 'numba', 'pydantic'} & set(sys.modules)))"
+    code = "import sys, gptcli.engine.native.model; print(sorted({'torch', 'numba', 'pydantic'} & set(sys.modules)))"
     assert run("-c", code).stdout.strip() == "[]"
 
 
 SLOW = """
 import os, signal, threading, time
-from gptcli.engine.native.engine import NativeEngine
+from gptcli.engine.native.model import NativeModel
 from tests.engine.native.models import TinySizes, random_parameters
 sizes = TinySizes(emb_dim=512, n_heads=8, ffn_dim=2048, n_layers=2, vocab_size=600, context_length=4096)
 layer = random_parameters(sizes)
 sizes.n_layers = 60
 for i in range(2, 60):
     layer |= {name.replace(".0.", f".{i}.", 1): value for name, value in layer.items() if name.startswith("trf_blocks.0.")}
-engine = NativeEngine(sizes, layer, 1)
+engine = NativeModel(sizes, layer, 1)
 def interrupt():
     time.sleep(0.2)
     sent.append(time.monotonic())
