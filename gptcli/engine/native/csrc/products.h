@@ -98,40 +98,47 @@ static void dot_rows(const float *x, int64_t x_stride, int64_t T, const Matrix *
     }
 }
 
-/* sums [T, n] += x [T, n_rows] · w [n_rows, n], for constants T and n_rows: a sum is loaded and stored once for
-   all rows. The weights `ahead` bytes further on are prefetched, if that is not 0. */
-INLINE void add_rows(int T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
-                     int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride, int64_t ahead) {
-    for (int64_t j = 0; j < n; j += LANES) {
-        vec weight[STEP];
-        for (int r = 0; r < n_rows; r++) {
-            const char *place = at(w + r * row_bytes, j, dtype);
-            if (ahead) prefetch(place + ahead);
-            weight[r] = load_first(place, n - j, dtype);
-        }
-        for (int t = 0; t < T; t++) {
-            vec total = load(sums + t * sums_stride + j);
-            for (int r = 0; r < n_rows; r++) total = multiply_add(splat(x[t * x_stride + r]), weight[r], total);
-            store(sums + t * sums_stride + j, total);
-        }
+/* n <= LANES columns of `add_rows`, for a constant n or the rest of a row. */
+INLINE void add_rows_at(int T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
+                        int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride) {
+    vec weight[STEP];
+    for (int r = 0; r < n_rows; r++) {
+        prefetch(w + (n_rows + r) * row_bytes);
+        weight[r] = load_first(w + r * row_bytes, n, dtype);
+    }
+    for (int t = 0; t < T; t++) {
+        vec total = load(sums + t * sums_stride);
+        for (int r = 0; r < n_rows; r++) total = multiply_add(splat(x[t * x_stride + r]), weight[r], total);
+        store(sums + t * sums_stride, total);
     }
 }
 
+/* sums [T, n] += x [T, n_rows] · w [n_rows, n], for constants T and n_rows: a sum is loaded and stored once for
+   all rows. The rows that come next are prefetched. */
+INLINE void add_rows(int T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
+                     int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride) {
+    int64_t j = 0;
+    for (; j + LANES <= n; j += LANES)
+        add_rows_at(T, n_rows, dtype, x, x_stride, at(w, j, dtype), row_bytes, LANES, sums + j, sums_stride);
+    if (j < n)
+        add_rows_at(T, n_rows, dtype, x, x_stride, at(w, j, dtype), row_bytes, n - j, sums + j, sums_stride);
+}
+
 INLINE void add_rows_to(int64_t T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
-                        int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride, int64_t ahead) {
-    for (int64_t t = 0; t < T; t += TILE, ahead = 0) { /* later tiles find the rows in the cache */
+                        int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride) {
+    for (int64_t t = 0; t < T; t += TILE) { /* later tiles find the rows in the cache */
         const float *tile = x + t * x_stride;
         float *out = sums + t * sums_stride;
         switch (smaller(T - t, TILE)) {
-        case 1: add_rows(1, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
-        case 2: add_rows(2, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
-        case 3: add_rows(3, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
-        case 4: add_rows(4, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 1: add_rows(1, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
+        case 2: add_rows(2, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
+        case 3: add_rows(3, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
+        case 4: add_rows(4, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
 #if defined(__AVX512F__) || defined(__aarch64__)
-        case 5: add_rows(5, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
-        case 6: add_rows(6, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
-        case 7: add_rows(7, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
-        case 8: add_rows(8, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride, ahead); break;
+        case 5: add_rows(5, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
+        case 6: add_rows(6, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
+        case 7: add_rows(7, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
+        case 8: add_rows(8, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
 #endif
         }
     }
@@ -148,10 +155,9 @@ INLINE void add_slice_of(Dtype dtype, const float *x, int64_t x_stride, int64_t 
     const char *w = at(m->data, first, dtype);
     clear(sums, sums_stride, T, n);
     for (; i + STEP <= end; i += STEP)
-        add_rows_to(T, STEP, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride,
-                    STEP * row_bytes);
+        add_rows_to(T, STEP, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride);
     for (; i < end; i++)
-        add_rows_to(T, 1, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride, 0);
+        add_rows_to(T, 1, dtype, x + i, x_stride, w + i * row_bytes, row_bytes, n, sums, sums_stride);
 }
 
 /* sums [T, n_outputs] = x [T, i : i + SLICE] · W [i : i + SLICE, first : first + n_outputs].
