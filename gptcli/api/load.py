@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -73,6 +74,17 @@ def join_processes(torchrun: Torchrun, device: str) -> ProcessGroup:
     from gptcli.parallel.join import join
 
     return join(torchrun, device)
+
+
+def exit_on_bus_error(message: str) -> None:
+    """End the process with this message and status 1 if the mapped weights are cut while they are read.
+
+    Without compiled kernels it does nothing.
+    """
+    from gptcli.engine.native import library
+
+    with suppress(library.KernelsUnavailableError):
+        library.exit_on_bus_error(message)
 
 
 def is_first_to_fail(torchrun: Torchrun) -> bool:

@@ -54,7 +54,7 @@ def compile_kernels(
     units = [
         (f"{name}.o", "variant.c", [f"-DVARIANT={name}", *flags]) for name, flags in VARIANTS[machine].items()
     ]
-    units += [("pool.o", "pool.c", []), ("api.o", "api.c", [])]
+    units += [(f"{name}.o", f"{name}.c", []) for name in ("api", "bus_error", "pool")]
     with tempfile.TemporaryDirectory() as folder:
         objects = [str(Path(folder, name)) for name, _, _ in units]
         runs = [

@@ -14,6 +14,7 @@ from gptcli.engine.accelerated import AcceleratedEngine
 from gptcli.engine.native import library
 from gptcli.engine.native.draft import Int8DraftModel
 from gptcli.engine.native.model import NativeCache, NativeModel
+from gptcli.errors import count
 
 if TYPE_CHECKING:  # it imports torch
     from gptcli.engine.torch_engine import TorchEngine
@@ -84,5 +85,4 @@ class NativeEngine(AcceleratedEngine):
 
     def describe(self) -> str:
         """Return what computes."""
-        drafts = ", int8 draft model" if self.draft_model.is_ready else ""
-        return f"native kernels ({library.active_variant()}), {self.n_threads} threads{drafts}"
+        return f"native kernels ({library.active_variant()}), {count(self.n_threads, 'thread')}"

@@ -108,6 +108,7 @@ _SIGNATURES = {
     "layer_norm": (None, (_P, _N, _N, _P, _F, _N, _P, _N)),
     "attend": (None, (_P, _N, _N, _N, _N, _P, _N, _P, _N, _P)),
     "activate": (None, (_P, _N, _N, _F)),
+    "exit_on_bus_error": (None, (c_char_p,)),
 }
 
 
@@ -144,3 +145,8 @@ def force_variant(name: str) -> None:
     """Use a variant, in the whole process; raises ValueError if the processor cannot run it."""
     if not load_library().gptcli_force_variant(name.encode()):
         raise ValueError(f"no kernels {name!r} for this processor, which runs {', '.join(usable_variants())}")
+
+
+def exit_on_bus_error(message: str) -> None:
+    """End the process with this message on stderr and status 1 if a mapped file is cut while it is read."""
+    load_library().gptcli_exit_on_bus_error(message.encode("utf-8", errors="replace"))

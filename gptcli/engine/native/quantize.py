@@ -1,8 +1,12 @@
 """int8 rows with a scale each, in NumPy, and what the int8 head needs to know about their error."""
 
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+
 import numpy as np
 
 from gptcli.engine.native.arrays import Array, widen
+from gptcli.engine.native.threads import default_threads
 
 ROWS = 256  # at once, so that they stay in the cache
 
@@ -18,10 +22,19 @@ def to_int8(weight: Array) -> tuple[Array, Array]:
     Source: Dettmers et al. 2022, "LLM.int8()", section 2.1 (absmax, row by row).
     """
     rows, scale = np.empty(weight.shape, np.int8), np.empty(len(weight), np.float32)
-    for first in range(0, len(weight), ROWS):
-        part = slice(first, first + ROWS)
+
+    def quantize(part: slice) -> None:
         rows[part], scale[part] = _quantize(widen(weight[part]))
+
+    _for_parts(len(weight), quantize)
     return rows, scale
+
+
+def _for_parts(n_rows: int, run: Callable[[slice], None]) -> None:
+    """Run a function for every part of the rows, in threads: NumPy lets go of the interpreter's lock."""
+    parts = [slice(first, first + ROWS) for first in range(0, n_rows, ROWS)]
+    with ThreadPoolExecutor(default_threads()) as pool:
+        list(pool.map(run, parts))
 
 
 def _quantize(part: Array) -> tuple[Array, Array]:
@@ -38,12 +51,14 @@ def quantize_head(weight: Array) -> tuple[Array, Array, Array]:
     """
     rows, scale = np.empty(weight.shape, np.int8), np.empty(len(weight), np.float32)
     bound = np.empty(len(weight), np.float32)
-    for first in range(0, len(weight), ROWS):
-        part = slice(first, first + ROWS)
+
+    def quantize(part: slice) -> None:
         exact = widen(weight[part])
         rows[part], scale[part] = _quantize(exact)
         lost = exact - rows[part] * scale[part, None]
         bound[part] = _length(lost) + np.float32(4 * weight.shape[1] * UNIT) * _length(exact)
+
+    _for_parts(len(weight), quantize)
     return rows, scale, bound
 
 

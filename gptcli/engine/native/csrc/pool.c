@@ -136,7 +136,8 @@ static void forget_threads(void) {
 
 static void watch_forks(void) { pthread_atfork(NULL, NULL, forget_threads); }
 
-/* Create a thread that no signal reaches: they belong to Python's threads. */
+/* Create a thread that no signal reaches, because they belong to Python's threads, but for those that its own
+   reading raises: blocked, they would end the process without a word. */
 static int create_worker(int index) {
     pthread_t thread;
     pthread_attr_t attributes;
@@ -145,6 +146,8 @@ static int create_worker(int index) {
     pthread_attr_setdetachstate(&attributes, PTHREAD_CREATE_DETACHED);
     pthread_attr_setstacksize(&attributes, STACK_BYTES);
     sigfillset(&all);
+    sigdelset(&all, SIGBUS);
+    sigdelset(&all, SIGSEGV);
     pthread_sigmask(SIG_SETMASK, &all, &before);
     int failed = pthread_create(&thread, &attributes, work, (void *)(intptr_t)index);
     pthread_sigmask(SIG_SETMASK, &before, NULL);
