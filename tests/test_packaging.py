@@ -32,6 +32,7 @@ def test_the_wheel_holds_what_is_needed_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in preset_names():
         assert f"gptcli/configs/{name}.yaml" in names
+    assert "gptcli/py.typed" in names  # its types are there for those who import it
     for name in ("gpt2_ranks.zlib", "README.md", "LICENSE"):
         assert f"gptcli/vocab/{name}" in names
     assert not [name for name in names if "test" in name]

@@ -47,7 +47,10 @@ def gptcli(
         bool, typer.Option("--version", help="Show the version.", callback=_print_version, is_eager=True)
     ] = False,
 ) -> None:
-    """A from-scratch GPT-2: decode it, count it, open it, draw it. Works offline."""
+    """A from-scratch GPT-2: decode it, count it, open it, draw it. Works offline.
+
+    python -m gptcli.train trains one; it has a --help of its own.
+    """
     if context.invoked_subcommand != "generate" and is_follower():
         raise typer.Exit  # one of torchrun's processes answers
     if context.invoked_subcommand is None:
