@@ -1,4 +1,4 @@
-"""The README tells the truth: every `console` block is run, and what it shows is what is seen."""
+"""The README: every `console` block is run, and prints what the README shows."""
 
 import re
 import shlex
@@ -16,7 +16,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 BLOCKS = re.findall(r"^```console\n\$ gptcli (.*)\n((?:.*\n)*?)```$", README, re.MULTILINE)
 
 
-def test_there_are_such_blocks():
+def test_the_readme_has_console_blocks():
     assert len(BLOCKS) == README.count("```console")
     assert len(BLOCKS) >= 5
 

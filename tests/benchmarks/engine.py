@@ -1,7 +1,8 @@
 """The engine by itself: python -m tests.benchmarks.engine [PRESET ...]
 
-What preparing it takes where its kernels are compiled; tokens/s and prompts beside PyTorch; what checking
-several tokens at once costs; how the rate falls with size and context, in float32 and int8. Random weights.
+The time to prepare it with compiled kernels; tokens/s and prompts compared with PyTorch; the cost of
+verifying several tokens at once; how the rate falls with size and context, in float32 and int8. The weights
+are random.
 """
 
 import json
@@ -116,7 +117,7 @@ def main(presets: list[str]) -> None:
     command = [sys.executable, "-c", PREPARE]
     prepare = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(4)][1:]
     found: dict[str, object] = {"prepare_seconds": statistics.median(prepare)}
-    print(f"prepared in {found['prepare_seconds']:.2f} s beside nothing else, kernels compiled before")
+    print(f"prepared in {found['prepare_seconds']:.2f} s with nothing else running, kernels compiled before")
     for preset in presets:
         for quantize in (False, True):
             model = load(select_source(preset=preset), device="cpu", seed=0, quantize=quantize)

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.parallel [CHECKPOINT]     (default: GPT-2 small, random weights)
 
-Every process has one thread, so that two of them use what one has not. Peak memory is that of a process above
+Every process has one thread, so two of them use two cores. Peak memory is that of a process above
 its own after it has imported all that it needs.
 """
 
@@ -22,7 +22,7 @@ NEW_TOKENS = 40
 
 
 def worker(path: Path) -> None:
-    """One process: load its part, decode, tell."""
+    """Load the shard of this process, decode, and print the figures."""
     from gptcli.parallel.join import join
     from gptcli.parallel.load import load_shard  # noqa: F401 - so that it does not count
     from gptcli.runtime import load

@@ -1,4 +1,4 @@
-"""Greedy decoding beside transformers, CTranslate2 and llama.cpp: python -m tests.benchmarks.peers
+"""Greedy decoding against transformers, CTranslate2 and llama.cpp: python -m tests.benchmarks.peers
 
     pip install ctranslate2 llama-cpp-python gguf
     python -m tests.benchmarks.peers [--checkpoint DIR] [--prompts 16 512] [--new 64] [--rounds 5]
@@ -116,7 +116,7 @@ def llama_runner(_name: str, path: Path) -> Run:
 
 
 def work(name: str, path: Path) -> None:
-    """A contender's process: answers each `prompt new` with seconds and a few ids."""
+    """Run a contender: answer each line `prompt new` with seconds and a few ids."""
     torch.set_num_threads(THREADS)
     if name.startswith("gptcli"):
         import numba  # noqa: F401  (its memory is not the model's)
@@ -134,7 +134,7 @@ def work(name: str, path: Path) -> None:
 
 
 class Contender:
-    """A worker that runs only while it is asked."""
+    """A worker process that runs only while it is measured."""
 
     def __init__(self, name: str, path: Path) -> None:
         command = [
@@ -182,7 +182,7 @@ def convert(checkpoint: Path, folder: Path) -> None:
 
 
 def measure(contenders: dict[str, Contender], n_prompt: int, n_new: int, rounds: int) -> dict:
-    """Tokens/s and milliseconds of prefill of each in each round, the bandwidth, and whose ids agree."""
+    """Return tokens/s and prefill milliseconds of each contender in each round, bandwidth, and equal ids."""
     rates = {name: [] for name in contenders}
     prefills = {name: [] for name in contenders}
     ids, bandwidth = {}, []
@@ -228,7 +228,7 @@ def show(found: dict, weight_gigabytes: float) -> None:
         print(f"{what}: {ratio:.2f} of {peer}")
 
 
-# What is compared: the figure, ours, and the others, of whom the best counts.
+# The comparisons: the figure, ours, and the others, of which the best counts.
 DECODING = (
     ("float32", "gptcli float32", ("CTranslate2 float32", "llama.cpp F32")),
     ("lookup", "gptcli float32, lookup", ("gptcli float32",)),
@@ -242,7 +242,7 @@ PREFILL = ("gptcli float32", ("CTranslate2 float32", "llama.cpp F32", "transform
 
 
 def comparisons(found: dict) -> list[tuple[str, float, str]]:
-    """Each figure: how many times as fast as the best of the others, and which that is.
+    """Return, for each figure, our speed as a multiple of the best of the others, and its name.
 
     A ratio is taken within a round, and of the rounds the median: memory changes its speed in minutes.
     """

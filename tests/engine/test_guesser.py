@@ -38,7 +38,7 @@ class CountingDraftModel:
 class TestInt8Copy:
     """The int8 copy drafts, float32 decides."""
 
-    def test_never_shows_in_the_ids_of_hundreds_of_prompts(self, tmp_path):
+    def test_drafts_never_change_the_ids_of_hundreds_of_prompts(self, tmp_path):
         draw = random.Random(1)
         right = checked = 0
         for model in (
