@@ -41,27 +41,27 @@ class RequestOutput:
 
     @property
     def text(self) -> str:
-        """The text of the first completion."""
+        """Return the text of the first completion."""
         return self.completions[0].text
 
     @property
     def ids(self) -> list[int]:
-        """The generated ids of the first completion."""
+        """Return the generated ids of the first completion."""
         return self.completions[0].ids
 
     @property
     def logprobs(self) -> list[float]:
-        """The log-probabilities of the first completion's ids; empty unless asked for."""
+        """Return the log-probabilities of the first completion's ids; empty unless asked for."""
         return self.completions[0].logprobs
 
     @property
     def finish_reason(self) -> FinishReason:
-        """The reason why the first completion ended."""
+        """Return the reason why the first completion ended."""
         return self.completions[0].finish_reason
 
     @property
     def n_tokens(self) -> int:
-        """The number of generated tokens of all completions."""
+        """Return the number of generated tokens of all completions."""
         return sum(len(completion.ids) for completion in self.completions)
 
 

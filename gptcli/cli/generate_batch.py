@@ -111,7 +111,7 @@ def generate_batch(
 
 @dataclass
 class _Counts:
-    """What is done: records and errors, a resumed file's included; tokens and cropped prompts of this run."""
+    """The counts of a run. Records and errors include those of a resumed file; the rest are of this run."""
 
     n_records: int = 0
     n_errors: int = 0

@@ -22,7 +22,7 @@ class Cache(Protocol):
 
     @property
     def length(self) -> int:
-        """The number of tokens of the longest sequence."""
+        """Return the number of tokens of the longest sequence."""
 
     def truncate(self, length: int) -> None:
         """Forget every token from position `length` on, in every sequence."""
@@ -54,15 +54,15 @@ class Engine(Protocol):
 
     @property
     def config(self) -> ModelConfig:
-        """The config of the model."""
+        """Return the config of the model."""
 
     @property
     def max_tokens(self) -> int:
-        """The tokens that one forward pass verifies at little more than the cost of one; 0: none for now."""
+        """Return how many tokens one forward pass verifies at about the cost of one; 0: none for now."""
 
     @property
     def near_tie_tolerance(self) -> float:
-        """The difference of two logits, relative to the largest magnitude, that may be due to rounding.
+        """Return the difference of two logits that may be due to rounding, relative to the largest magnitude.
 
         0: there are no near ties.
         """

@@ -56,7 +56,7 @@ class GenerationOptions:
 
     @cached_property
     def sampling(self) -> Sampling:
-        """The distribution that tokens are drawn from."""
+        """Return the distribution that tokens are drawn from."""
         temperature = self.temperature
         if temperature is None:
             samples = self.top_k is not None or self.top_p is not None or self.num_samples > 1

@@ -22,22 +22,22 @@ class DecodeRequest:
 
     @property
     def prompt_tokens_used(self) -> int:
-        """The number of prompt tokens that the model sees at the first step."""
+        """Return the number of prompt tokens that the model sees at the first step."""
         return min(len(self.prompt_ids), self.context_length)
 
     @property
     def cache_tokens(self) -> int:
-        """The number of positions that the key/value cache may need."""
+        """Return the number of positions that the key/value cache may need."""
         return min(len(self.prompt_ids) + self.max_new_tokens, self.context_length)
 
     @property
     def tokens_until_full(self) -> int:
-        """The number of tokens before the window slides; the last one is predicted, and need not be seen."""
+        """Return the number of tokens before the window slides; the last one is only predicted."""
         return max(0, self.context_length - len(self.prompt_ids) + 1)
 
     @property
     def max_tokens(self) -> int:
-        """The most tokens that a completion can have."""
+        """Return the most tokens that a completion can have."""
         return self.max_new_tokens if self.slide else min(self.max_new_tokens, self.tokens_until_full)
 
     def warning(self) -> str | None:

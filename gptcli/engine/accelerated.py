@@ -18,18 +18,18 @@ class AcceleratedEngine(ABC):
 
     @property
     def config(self) -> ModelConfig:
-        """The config of the model."""
+        """Return the config of the model."""
         return self._model.config
 
     @property
     def near_tie_tolerance(self) -> float:
-        """The relative difference of a near tie."""
+        """Return the relative difference of a near tie."""
         return self.plain.near_tie_tolerance
 
     @property
     @abstractmethod
     def max_tokens(self) -> int:
-        """The tokens of one sequence that one pass verifies at little more than the cost of one."""
+        """Return the tokens of one sequence that one pass verifies at little more than the cost of one."""
 
     def new_cache(self, n_sequences: int, capacity: int) -> KVCache:
         """Return an empty cache, for this engine and for PyTorch."""

@@ -31,12 +31,12 @@ class TorchEngine:
 
     @property
     def config(self) -> ModelConfig:
-        """The config of the model."""
+        """Return the config of the model."""
         return self._model.config
 
     @property
     def near_tie_tolerance(self) -> float:
-        """The relative difference of a near tie; 0 for a model that is not in float32."""
+        """Return the relative difference of a near tie; 0 for a model that is not in float32."""
         return FLOAT32_TOLERANCE if self._weight.dtype == torch.float32 else 0.0
 
     def new_cache(self, n_sequences: int, capacity: int) -> KVCache:

@@ -37,17 +37,17 @@ class ModelSource:
 
     @property
     def config(self) -> ModelConfig:
-        """The model's config."""
+        """Return the model's config."""
         return self.resolved.config
 
     @property
     def origin(self) -> Mapping[str, Origin]:
-        """The origin of each value of the config."""
+        """Return the origin of each value of the config."""
         return self.resolved.origin
 
     @property
     def preset(self) -> str | None:
-        """The preset that was named, or the one that fits the checkpoint."""
+        """Return the preset that was named, or the one that fits the checkpoint."""
         return self.resolved.preset if self.plan is None else self.plan.preset
 
 

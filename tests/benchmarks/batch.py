@@ -55,7 +55,7 @@ def killed(source: Path, output: Path, kills: int, seconds: float) -> list[int]:
     return standing
 
 
-def told(path: Path) -> list[dict]:
+def read_records(path: Path) -> list[dict]:
     records = [json.loads(line) for line in path.open()]
     return [{key: value for key, value in record.items() if key != "timings"} for record in records]
 
@@ -70,17 +70,17 @@ def main(n: int = 10_000, kills: int = 10) -> None:
     for size in ("1", "16", "32"):
         some = folder / f"some{size}.jsonl"
         figures[f"records_per_second_{size}"] = n / BY_ONE / timed(fewer, some, "--batch-size", size)
-        assert told(some) == told(folder / "some1.jsonl")
+        assert read_records(some) == read_records(folder / "some1.jsonl")
     whole = folder / "whole.jsonl"
     seconds = timed(source, whole)
     figures |= {"seconds": seconds, "records_per_second": n / seconds}
     again = folder / "again.jsonl"
     standing = killed(source, again, kills, seconds)
-    records = told(whole)
+    records = read_records(whole)
     assert [record["id"] for record in records if "error" not in record] == [
         f"r{i}" for i in range(n) if i % 500
     ]
-    figures |= {"records_after_each_kill": standing, "equal_after_kills": records == told(again)}
+    figures |= {"records_after_each_kill": standing, "equal_after_kills": records == read_records(again)}
     print(json.dumps(figures, indent=1))
     os._exit(0 if figures["equal_after_kills"] else 1)
 

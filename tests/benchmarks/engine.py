@@ -126,20 +126,20 @@ def main(presets: list[str]) -> None:
             name = f"{preset} {'int8' if quantize else 'float32'}"
             rates = {n: 1 / step_seconds(model, n) for n in (16, 256, 1000)}
             found[name] = {"tokens_per_second_at_context": rates, "limit_tokens_per_second": limit}
-            told = ", ".join(f"{rate:.1f} at {n}" for n, rate in rates.items())
-            print(f"{name:20} tokens/s by context: {told}; memory allows {limit:.1f}", flush=True)
+            listed = ", ".join(f"{rate:.1f} at {n}" for n, rate in rates.items())
+            print(f"{name:20} tokens/s by context: {listed}; memory allows {limit:.1f}", flush=True)
             if preset == presets[0]:
                 one = 1 / rates[16]
                 costs = {n: step_seconds(model, 16, n) / one for n in (2, 3, 4, 5, 6, 8)}
                 plain = step_seconds(model, 16, engine=False)
                 found[name] |= {"cost_of_tokens": costs, "pytorch_step_seconds": plain}
-                told = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
+                listed = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
                 prefill = {n: prefill_seconds(model, n) for n in (16, 64, 512, 1000)}
                 found[name]["prefill_seconds"] = prefill
                 for way in ("PyTorch", "kernels"):
                     milliseconds = ", ".join(f"{n}: {by[way] * 1e3:.0f}" for n, by in prefill.items())
                     print(f"{'':20} prompts by {way}, ms: {milliseconds}")
-                print(f"{'':20} several at once, in steps of one: {told}; PyTorch {1 / plain:.1f} tokens/s")
+                print(f"{'':20} several at once, in steps of one: {listed}; PyTorch {1 / plain:.1f} tokens/s")
             if not quantize:
                 found[f"{preset} int8 drafts"] = own = int8_drafts(model)
                 print(

@@ -30,8 +30,8 @@ def worker(path: Path) -> None:
     from gptcli.weights.source import select_source
     from tests.decoding import decode_tokens
 
-    told = read_torchrun()
-    group = join(told, "cpu") if told else None
+    torchrun = read_torchrun()
+    group = join(torchrun, "cpu") if torchrun else None
     before = peak_bytes()
     source = select_source(path)
     model = load(source, device="cpu", cache_tokens=64, group=group)

@@ -5,7 +5,7 @@
 
 All run on one checkpoint (random GPT-2 small unless one is given), each in a process of its own, stopped
 while it is not its turn: threads that spin would slow each other. A round measures 1 and 1 + NEW tokens;
-the decode rate is NEW over the difference. Medians of the rounds behind a first one, of ratios too: each is
+the decode rate is NEW over the difference. Medians of the rounds after the first one, of ratios too: each is
 taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports (and
 Numba's). The last line is JSON.
 """
@@ -250,12 +250,12 @@ def comparisons(found: dict) -> list[tuple[str, float, str]]:
     speeds = {name: [1 / each for each in seen] for name, seen in found["prefill_milliseconds"].items()}
     wanted = [(what, rates, ours, others) for what, ours, others in DECODING]
     wanted.append(("prefill", speeds, *PREFILL))
-    told = []
+    rows = []
     for what, seen, ours, others in wanted:
         there = [peer for peer in others if peer in seen and ours in seen]
         if ratios := [(median_ratio(seen[ours], seen[peer]), peer) for peer in there]:
-            told.append((what, *min(ratios)))
-    return told
+            rows.append((what, *min(ratios)))
+    return rows
 
 
 def median_ratio(ours: list[float], theirs: list[float]) -> float:
@@ -270,7 +270,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, nargs="+", default=[16, 512])
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", help="contenders whose name holds this, and transformers")
+    parser.add_argument("--only", help="only contenders with this in their name, and transformers")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

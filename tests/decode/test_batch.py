@@ -81,7 +81,7 @@ def test_a_broken_sequence_is_an_error_and_harms_no_other():
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
     with torch.no_grad():
         model.tok_emb.weight[7] = float("nan")
-    # A short prompt takes the row of the longer broken one, whose NaN remain at the later positions.
+    # A short prompt takes the row of the longer broken one, which leaves NaN at the later positions.
     prompts = [[1, 2, 3], [4, 4, 4, 4, 7], [5], [7], [6, 6, 6, 6, 6, 6, 6], [8, 9], [10], [11]]
     rows = [SequenceState(list(prompt), 6) for prompt in prompts]
     waiting, errors = list(rows), []
