@@ -87,7 +87,7 @@ class LoadedModel:
         """Make the draft model, an int8 copy, now; raises `UsageError` if it would not be cheaper."""
         if not isinstance(self.engine, Switch) or not self.engine.guesser.is_cheaper:
             raise UsageError(
-                "--speculate self drafts with an int8 copy of float32 weights, in one process on a CPU"
+                "--speculate self: the int8 draft model needs float32 weights, in one process on a CPU"
             )
         self.engine.guesser.prepare(wait=True)
         if not self.engine.guesser.is_ready:

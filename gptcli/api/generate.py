@@ -71,6 +71,9 @@ class Generation:
     """The completions of one prompt, decoded on demand."""
 
     def __init__(self, model: LoadedModel, request: DecodeRequest, options: GenerationOptions) -> None:
+        """Prepare to decode; raises `UsageError` for speculation that the model does not support."""
+        if options.speculation == "self":
+            model.prepare_draft_model()  # now, so that an error comes before any text
         self._model, self._request, self._options = model, request, options
         self._tokenizer = Tokenizer(model.config)
         self._completions: list[Completion] = []
