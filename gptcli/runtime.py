@@ -1,4 +1,4 @@
-"""From a model source to a loaded model with its engine: weights, device, dtype, memory."""
+"""Loading a model source: weights, device, dtype, memory, and the engine that computes logits."""
 
 from __future__ import annotations
 
@@ -37,9 +37,9 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in COMPUTE
 class LoadedModel:
     """A model on its device, in evaluation mode, with the engine that computes its logits.
 
-    `dtype` is a name such as `float32` or `int8 with float32`; `notes` are for the user. `weight_bytes` are
-    those of all weights (a tied head counts once), `bytes_per_step` those that decoding one token reads; both
-    of all processes together, where a `group` of them shares the model.
+    `dtype` is a name such as `float32` or `int8 with float32`; `notes` are for the user. `weight_bytes`
+    counts all weights, a tied head once; `bytes_per_step` counts those that decoding one token reads. If a
+    `group` of processes shares the model, both are totals over all of them.
     """
 
     model: GPTModel
@@ -54,7 +54,7 @@ class LoadedModel:
     group: ProcessGroup | None = None
 
     def device_facts(self) -> dict[str, Any]:
-        """Return what a record of a run says about where it ran."""
+        """Return the device, dtype, threads, torch version and engine, for the JSON record."""
         facts = {
             "device": str(self.device),
             "dtype": self.dtype,
@@ -67,9 +67,9 @@ class LoadedModel:
     def speculator(
         self, speculation: Speculation = "auto", max_draft_tokens: int | None = None
     ) -> Speculator | None:
-        """Return what proposes draft tokens for one completion; None for no speculation.
+        """Return the speculator for one completion; None for no speculation.
 
-        Raises `UsageError` for `self` where an int8 copy would be no cheaper than the model.
+        Raises `UsageError` for `self` if an int8 copy would not be cheaper than the model.
         """
         if speculation == "off":
             return None
@@ -84,10 +84,10 @@ class LoadedModel:
         )
 
     def prepare_draft_model(self) -> None:
-        """Make the int8 copy that drafts, now; raises `UsageError` where it would be no cheaper."""
+        """Make the draft model, an int8 copy, now; raises `UsageError` if it would not be cheaper."""
         if not isinstance(self.engine, Switch) or not self.engine.guesser.is_cheaper:
             raise UsageError(
-                "--speculate self: an int8 copy guesses for float32 weights, in one process on a CPU"
+                "--speculate self: the int8 draft model needs float32 weights, in one process on a CPU"
             )
         self.engine.guesser.prepare(wait=True)
         if not self.engine.guesser.is_ready:
@@ -105,12 +105,13 @@ def load(
     cache_tokens: int = 0,
     group: ProcessGroup | None = None,
 ) -> LoadedModel:
-    """Load a checkpoint, or draw random weights from `seed`; what does not fit into memory is refused first.
+    """Return the model of a source: its checkpoint, or random weights drawn from `seed`.
 
-    `device` and `dtype` are the command line's names, `auto` among them. `cache_tokens` is the length of the
-    key/value cache that has to fit next to the weights; `quantize` makes the linears int8; `threads` sets
-    PyTorch's threads on a CPU, for the whole process. With a `group` this process holds its shard of the
-    model, on the group's device. Raises `DeviceError`, `ResourceError`, `WeightsError`.
+    `device` and `dtype` are names as on the command line, `auto` among them. `cache_tokens` is the length of
+    the key/value cache that must fit into memory with the weights; `quantize` makes the linear layers int8;
+    `threads` sets PyTorch's CPU threads for the whole process. With a `group` this process loads its shard of
+    the model, on the group's device. Raises `DeviceError`, `WeightsError`, and `ResourceError` before it
+    loads a model that does not fit.
     """
     start = time.perf_counter()
     if threads is not None:
@@ -156,7 +157,7 @@ def _load_parameters(
     cache_tokens: int,
     group: ProcessGroup | None,
 ) -> tuple[GPTModel, list[str]]:
-    """Return the model, or this process's shard of it, and notes on its file."""
+    """Return the model, or this process's shard of it, and notes for the user."""
     if group is not None:
         from gptcli.parallel.load import load_shard
 
@@ -167,14 +168,14 @@ def _load_parameters(
     if source.plan is not None:
         loaded = load_weights(source.plan, device=device, dtype=DTYPES[dtype])
         return loaded.model, [*source.plan.notes, *loaded.notes]
-    # Drawn on the CPU in float32, then cast and moved: every device prints the same text.
+    # Drawn on the CPU in float32, then cast and moved, so that every device prints the same text.
     model = random_model(source.config, seed).requires_grad_(False).to(device=device, dtype=DTYPES[dtype])
     model.tie_head()
     return model, []
 
 
 def _make_engine(model: GPTModel, group: ProcessGroup | None) -> Engine:
-    """Return the fastest engine for the model's device; each falls back on PyTorch for what it cannot do."""
+    """Return the fastest engine for the model's device; it falls back on PyTorch for what it cannot do."""
     if group is not None:
         from gptcli.parallel.load import parallel_engine
 
@@ -190,7 +191,7 @@ def _make_engine(model: GPTModel, group: ProcessGroup | None) -> Engine:
 def _count_bytes(model: GPTModel) -> tuple[int, int]:
     """Return the bytes of all weights, and of those that decoding one token reads.
 
-    These are all but the embeddings, unless one is the head too.
+    It reads all but the embeddings, and a token embedding that is the head as well.
     """
     weight_bytes = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
     looked_up = [model.pos_emb.weight]
@@ -200,14 +201,14 @@ def _count_bytes(model: GPTModel) -> tuple[int, int]:
 
 
 def _store_by_rows(model: GPTModel) -> None:
-    """Copy matrices of half precision into rows: by columns a product on a CPU takes thirty times as long."""
+    """Store the matrices row by row: in float16 on a CPU, a product by columns takes thirty times as long."""
     for module in model.modules():
         if isinstance(module, torch.nn.Linear):
             module.weight.data = module.weight.data.contiguous()
 
 
 def choose_dtype(name: str, source: ModelSource, device: torch.device) -> tuple[str, list[str]]:
-    """Return the dtype, which for `auto` is float32 on a CPU and the file's own on a GPU, and notes on it."""
+    """Return the dtype and notes on it; `auto` is float32 on a CPU and the file's dtype on a GPU."""
     if name != "auto" or source.plan is None:
         return ("float32" if name == "auto" else name), []
     sizes: Counter[str] = Counter()
@@ -222,7 +223,7 @@ def choose_dtype(name: str, source: ModelSource, device: torch.device) -> tuple[
 
 
 def _what_fits(source: ModelSource, device: torch.device, dtype: str, cache_tokens: int) -> str:
-    """Return what else would fit: a smaller dtype, the largest smaller preset."""
+    """Return the options that would fit: a smaller dtype, and the largest smaller preset."""
     fitting = []
     for smaller in ("bfloat16",) if dtype == "float32" else ():
         needed, available, _ = _memory(source, device, smaller, cache_tokens)
@@ -239,12 +240,12 @@ def _what_fits(source: ModelSource, device: torch.device, dtype: str, cache_toke
 
 
 def _memory(source: ModelSource, device: torch.device, dtype: str, cache_tokens: int) -> tuple[int, int, str]:
-    """Return the bytes that are needed, those that are available, and what needs them."""
+    """Return the needed bytes, the available bytes, and a description of the need."""
     element = DTYPES[dtype].itemsize
     config = source.config
     cache = kv_bytes_per_token(config, element) * min(cache_tokens, config.context_length)
     weights = count_parameters(config) * element
-    if device.type == "cpu" and source.plan is not None:  # mapped tensors take none
+    if device.type == "cpu" and source.plan is not None:  # mapped tensors need no memory of their own
         tensors = source.plan.checkpoint.tensors.values()
         copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name != dtype)
         weights = min(weights, copied * element // 2)

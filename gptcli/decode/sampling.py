@@ -1,4 +1,4 @@
-"""How the next token is chosen from the logits: the largest, or drawn from the model's distribution."""
+"""Samplers choose the next token from the logits: the largest, or a random one."""
 
 import math
 from dataclasses import dataclass
@@ -18,12 +18,12 @@ class Sampler(Protocol):
 
 
 class GreedySampler:
-    """Takes the largest logit; among equal ones the lowest id."""
+    """Takes the token with the largest logit; of equal ones that with the lowest id."""
 
     is_greedy = True
 
     def sample(self, logits: Array) -> int:
-        """Return the id of the largest of [V]."""
+        """Return the id of the largest logit of [V]."""
         return int(logits.argmax())
 
 
@@ -32,11 +32,11 @@ GREEDY = GreedySampler()
 
 @dataclass(frozen=True)
 class Sampling:
-    """A distribution to draw from: logits over `temperature`, cut to `top_k` and to the nucleus `top_p`.
+    """The distribution to sample from: logits over `temperature`, cut to `top_k` and to the nucleus `top_p`.
 
-    Temperature 0 is greedy. Sources: top-k, Fan et al. 2018, "Hierarchical Neural Story Generation"; top-p,
-    Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration". Raises `UsageError` for numbers that
-    cannot be.
+    Temperature 0 is greedy. Raises `UsageError` for invalid values. Sources: top-k, Fan et al. 2018,
+    "Hierarchical Neural Story Generation"; top-p, Holtzman et al. 2020, "The Curious Case of Neural Text
+    Degeneration".
     """
 
     temperature: float = 1.0
@@ -45,18 +45,18 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise UsageError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a number above it")
+            raise UsageError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a number above 0")
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"--top-k {self.top_k}: expected 1 or more")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0, up to 1")
+            raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0 and up to 1")
 
     def sampler(self, seed: int, index: int) -> Sampler:
-        """Return the sampler of sample `index`; one seed draws the same tokens on every device."""
+        """Return the sampler of sample `index`; a seed gives the same tokens on every device."""
         return GREEDY if self.temperature == 0 else RandomSampler(self, seed, index)
 
     def probabilities(self, logits: Any) -> Any:
-        """Return the distribution that is drawn from: tensor [V] → float32 tensor [V], with sum 1."""
+        """Return the probabilities to sample from, a float32 tensor [V] with sum 1, for the logits [V]."""
         scaled = logits.float() / self.temperature  # [V]
         if self.top_k is not None and self.top_k < len(scaled):
             least = scaled.topk(self.top_k).values[-1]
@@ -64,8 +64,8 @@ class Sampling:
         if self.top_p is not None:
             ordered, order = scaled.sort(descending=True, stable=True)  # [V] each
             probabilities = ordered.softmax(-1)
-            before = probabilities.cumsum(-1) - probabilities  # the sum of those that are more probable
-            scaled[order[before >= self.top_p]] = -math.inf  # the first one that reaches top_p stays
+            before = probabilities.cumsum(-1) - probabilities  # the total of the more probable ones
+            scaled[order[before >= self.top_p]] = -math.inf  # the first to reach top_p stays
         return scaled.softmax(-1)
 
 
@@ -75,13 +75,13 @@ class RandomSampler:
     is_greedy = False
 
     def __init__(self, sampling: Sampling, seed: int, index: int) -> None:
-        import torch  # for its generator alone, so greedy decoding does without
+        import torch  # only for its generator: greedy decoding needs no torch
 
         self._sampling = sampling
         self._generator = torch.Generator().manual_seed((seed * 1_000_003 + index) % 2**63)
 
     def sample(self, logits: Array) -> int:
-        """Draw an id from the distribution of [V]."""
+        """Return an id drawn from the distribution of the logits [V]."""
         import torch
 
         probabilities = self._sampling.probabilities(torch.from_numpy(logits))  # [V]

@@ -1,4 +1,4 @@
-"""The one place where an engine that cannot serve a request leaves it to the plain one."""
+"""The base of faster engines, and the one place where a request falls back to PyTorch."""
 
 from abc import ABC, abstractmethod
 
@@ -10,7 +10,7 @@ from gptcli.model.gpt import GPTModel
 
 
 class AcceleratedEngine(ABC):
-    """An engine that is faster than PyTorch for some requests; the others PyTorch serves."""
+    """An engine that is faster than PyTorch for some requests and uses PyTorch for all others."""
 
     def __init__(self, model: GPTModel) -> None:
         self._model = model
@@ -18,21 +18,21 @@ class AcceleratedEngine(ABC):
 
     @property
     def config(self) -> ModelConfig:
-        """The model's."""
+        """Return the config of the model."""
         return self._model.config
 
     @property
     def near_tie_tolerance(self) -> float:
-        """How close two logits are a near tie."""
+        """Return the relative difference of a near tie."""
         return self.plain.near_tie_tolerance
 
     @property
     @abstractmethod
     def max_tokens(self) -> int:
-        """Tokens of one sequence that one pass verifies at little more than the cost of one."""
+        """Return the tokens of one sequence that one pass verifies at little more than the cost of one."""
 
     def new_cache(self, n_sequences: int, capacity: int) -> KVCache:
-        """Return an empty cache, which both engines read."""
+        """Return an empty cache, for this engine and for PyTorch."""
         return self.plain.new_cache(n_sequences, capacity)
 
     def forward(self, request: ForwardRequest) -> Array:
@@ -47,12 +47,12 @@ class AcceleratedEngine(ABC):
 
     @abstractmethod
     def forward_fast(self, request: ForwardRequest) -> Array:
-        """Do what `forward` does, for a request that was accepted."""
+        """Serve a request that `accepts` has accepted, as `forward` does."""
 
     def forward_plain(self, request: ForwardRequest) -> Array:
-        """Do what `forward` does, by PyTorch."""
+        """Serve any request with PyTorch, as `forward` does."""
         return self.plain.forward(request)
 
     @abstractmethod
     def describe(self) -> str:
-        """Return what computes, in a few words for people."""
+        """Return what computes the logits, in a few words for the user."""

@@ -1,7 +1,8 @@
 """The engine by itself: python -m tests.benchmarks.engine [PRESET ...]
 
-What preparing it takes where its kernels are compiled; tokens/s and prompts beside PyTorch; what checking
-several tokens at once costs; how the rate falls with size and context, in float32 and int8. Random weights.
+The time to prepare it with compiled kernels; tokens/s and prompts compared with PyTorch; the cost of
+verifying several tokens at once; how the rate falls with size and context, in float32 and int8. The weights
+are random.
 """
 
 import json
@@ -116,7 +117,7 @@ def main(presets: list[str]) -> None:
     command = [sys.executable, "-c", PREPARE]
     prepare = [float(subprocess.run(command, capture_output=True, check=True).stdout) for _ in range(4)][1:]
     found: dict[str, object] = {"prepare_seconds": statistics.median(prepare)}
-    print(f"prepared in {found['prepare_seconds']:.2f} s beside nothing else, kernels compiled before")
+    print(f"prepared in {found['prepare_seconds']:.2f} s with nothing else running, kernels compiled before")
     for preset in presets:
         for quantize in (False, True):
             model = load(select_source(preset=preset), device="cpu", seed=0, quantize=quantize)
@@ -125,20 +126,20 @@ def main(presets: list[str]) -> None:
             name = f"{preset} {'int8' if quantize else 'float32'}"
             rates = {n: 1 / step_seconds(model, n) for n in (16, 256, 1000)}
             found[name] = {"tokens_per_second_at_context": rates, "limit_tokens_per_second": limit}
-            told = ", ".join(f"{rate:.1f} at {n}" for n, rate in rates.items())
-            print(f"{name:20} tokens/s by context: {told}; memory allows {limit:.1f}", flush=True)
+            listed = ", ".join(f"{rate:.1f} at {n}" for n, rate in rates.items())
+            print(f"{name:20} tokens/s by context: {listed}; memory allows {limit:.1f}", flush=True)
             if preset == presets[0]:
                 one = 1 / rates[16]
                 costs = {n: step_seconds(model, 16, n) / one for n in (2, 3, 4, 5, 6, 8)}
                 plain = step_seconds(model, 16, engine=False)
                 found[name] |= {"cost_of_tokens": costs, "pytorch_step_seconds": plain}
-                told = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
+                listed = ", ".join(f"{n}: {cost:.2f}" for n, cost in costs.items())
                 prefill = {n: prefill_seconds(model, n) for n in (16, 64, 512, 1000)}
                 found[name]["prefill_seconds"] = prefill
                 for way in ("PyTorch", "kernels"):
                     milliseconds = ", ".join(f"{n}: {by[way] * 1e3:.0f}" for n, by in prefill.items())
                     print(f"{'':20} prompts by {way}, ms: {milliseconds}")
-                print(f"{'':20} several at once, in steps of one: {told}; PyTorch {1 / plain:.1f} tokens/s")
+                print(f"{'':20} several at once, in steps of one: {listed}; PyTorch {1 / plain:.1f} tokens/s")
             if not quantize:
                 found[f"{preset} int8 drafts"] = own = int8_drafts(model)
                 print(

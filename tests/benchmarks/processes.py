@@ -1,4 +1,4 @@
-"""Whole processes that generate, ours and the peers': what a shell waits for."""
+"""Whole processes that generate, ours and the peers', as a shell waits for them."""
 
 import os
 import subprocess
@@ -10,7 +10,7 @@ from pathlib import Path
 from tests.benchmarks.timing import interleaved
 
 THREADS = os.cpu_count() or 1
-# Each by itself, with no more imported than it needs, and gone as soon as it has the ids.
+# Each imports only what it needs, and ends as soon as it has the ids.
 ALONE = {
     "transformers": """
 import torch
@@ -38,13 +38,13 @@ for _ in range(n - 1):
 
 
 def alone(name: str, path: Path, n: int) -> list[str]:
-    """The command that generates n tokens with a peer and does nothing else."""
+    """Return the command that generates n tokens with a peer and does nothing else."""
     given = f"path, prompt, n, threads = {str(path)!r}, [15496, 11, 314, 716], {n}, {THREADS}"
     return [sys.executable, "-c", f"{given}\n{ALONE[name]}\nimport os; os._exit(0)"]
 
 
 def whole_processes(checkpoint: Path, folder: Path, rounds: int) -> dict[str, float]:
-    """Seconds of whole processes, kernels compiled before: to import torch, and to generate in float32."""
+    """Return the seconds of whole processes, to import torch and to generate in float32, kernels compiled."""
     generate = [sys.executable, "-m", "gptcli", "generate", "Hello, I am", "-q", "-w", str(checkpoint), "-n"]
     paths = {
         "transformers": checkpoint,

@@ -88,7 +88,7 @@ def test_gives_the_logits_that_greedy_decoding_looks_at():
         assert abs(logits[0].max() - expected.max()) <= 2e-6 * expected.abs().max()
 
 
-def test_decoding_behind_it_gives_the_same_ids_from_the_second_long_prompt_on(monkeypatch):
+def test_decoding_after_it_gives_the_same_ids_from_the_second_long_prompt_on(monkeypatch):
     monkeypatch.setattr(switch_module, "PROMPT_TOKENS", MAX_TOKENS + 2)
     model = lively_model(config())
     switch = Switch(model)
