@@ -1,4 +1,4 @@
-"""A from-scratch PyTorch GPT-2 on the command line, and from Python: `load_model`, `generate`."""
+"""A GPT-2 from scratch in PyTorch, on the command line and from Python: `load_model`, `generate`."""
 
 from gptcli.version import __version__
 
@@ -10,7 +10,7 @@ __all__ = ["__version__", "generate", "load_model"]
 
 
 def __getattr__(name: str) -> object:
-    """Import torch when a model is asked for, not before."""
+    """Import the API only when it is used."""
     if name in ("generate", "load_model"):
         from gptcli import api
 

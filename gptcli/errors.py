@@ -13,8 +13,8 @@ The command line turns them into one message and the exit status, in one place (
 
 
 def count(n: int, noun: str) -> str:
-    """Return a number with its noun, for messages: `1 head`, `2 heads`."""
-    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+    """Return a number with its noun, for messages: `1 head`, `2,048 heads`."""
+    return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
 class GptcliError(Exception):

@@ -1,9 +1,9 @@
-"""Ways to run the command line: in this process (fast), or as a user's shell does (a process of its own)."""
+"""Fixtures that run the command line: in this process (fast), or in a process of its own, as a shell does."""
 
 import io
 import os
 
-# Two workers run at once: threads of one would spin, waiting for those of the other. Before torch's import.
+# Set before torch is imported: two workers run at once, and threads of one would spin while the other runs.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import subprocess
@@ -26,7 +26,7 @@ class Result:
 
 
 class Stdin(io.TextIOWrapper):
-    """A standard input with these bytes; reading one that must not be read fails the test."""
+    """A standard input with these bytes; without any, reading it fails the test."""
 
     def __init__(self, data: bytes | None, terminal: bool) -> None:
         super().__init__(io.BytesIO(data or b""))
@@ -43,7 +43,7 @@ class Stdin(io.TextIOWrapper):
 
 @pytest.fixture
 def cli(capfd, monkeypatch) -> Callable[..., Result]:
-    """Run a command in this process: `cli("generate", "Hi", stdin=b"…")` gives status, stdout and stderr."""
+    """Return a function that runs a command in this process: `cli("generate", "Hi", stdin=b"…")`."""
 
     def call(*arguments: object, stdin: bytes | None = None, terminal: bool = False) -> Result:
         monkeypatch.setattr(sys, "stdin", Stdin(stdin, terminal))
@@ -58,7 +58,7 @@ def cli(capfd, monkeypatch) -> Callable[..., Result]:
 
 @pytest.fixture
 def process(tmp_path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
-    """Run `python -m gptcli` in a folder of its own, as a shell would."""
+    """Return a function that runs `python -m gptcli` in a folder of its own, as a shell would."""
 
     def call(
         *arguments: object, env: dict[str, str] | None = None, **options
@@ -79,7 +79,7 @@ def process(tmp_path) -> Callable[..., subprocess.CompletedProcess[bytes]]:
 
 @pytest.fixture(scope="session")
 def tiny_config_file(tmp_path_factory) -> Path:
-    """A config of a model that is built in milliseconds, with GPT-2's vocabulary and a context of 32."""
+    """Write the config of a model that is built in milliseconds: GPT-2's vocabulary, a context of 32."""
     return write_yaml(
         tmp_path_factory.mktemp("tiny") / "tiny.yaml", tiny_values(vocab_size=50257, context_length=32)
     )

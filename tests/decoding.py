@@ -1,4 +1,4 @@
-"""Decoding for tests: by an engine, or by the model itself."""
+"""Decoding for tests, by an engine or by the model in PyTorch."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -20,7 +20,7 @@ def decode_tokens(
     engine: Engine | None = None,
     **options: Any,
 ) -> Iterator[GeneratedToken]:
-    """Decode by `engine`, or by the model in PyTorch where none is given."""
+    """Yield the tokens of `engine`, or of the model in PyTorch if there is none."""
     return decode(engine or TorchEngine(model), prompt_ids, max_new_tokens, sampler, **options)
 
 

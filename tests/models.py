@@ -17,7 +17,7 @@ from gptcli.model.init import random_model
 
 
 def tiny_values(**changes: Any) -> dict[str, Any]:
-    """The seven keys of a tiny model."""
+    """Return the seven keys of a tiny model's config, with changes."""
     values = {
         "vocab_size": 97,
         "context_length": 16,
@@ -35,7 +35,7 @@ def tiny_config(**changes: Any) -> ModelConfig:
 
 
 def lively_model(config: ModelConfig, seed: int = 0) -> GPTModel:
-    """A random model in which no bias is zero and no norm is the identity: every parameter shows."""
+    """Return a random model where every parameter matters: no bias is zero, no norm the identity."""
     model = random_model(config, seed)
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
@@ -53,7 +53,7 @@ def write_yaml(path: Path, values: Mapping[str, Any]) -> Path:
 
 
 def save_tutorial(model: GPTModel, folder: Path, **config_changes: Any) -> Path:
-    """The model in the tutorial's layout with its config.json; the folder."""
+    """Save a model in the tutorial's layout, with its config.json; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     state = {name: tensor.detach().clone().contiguous() for name, tensor in model.state_dict().items()}
     if model.config.tie_embeddings:
@@ -64,7 +64,7 @@ def save_tutorial(model: GPTModel, folder: Path, **config_changes: Any) -> Path:
 
 
 def huggingface_state(model: GPTModel) -> dict[str, torch.Tensor]:
-    """The model's tensors under Hugging Face's names, written out by hand: independent of our table."""
+    """Return the tensors under Hugging Face's names, written out by hand, independently of our table."""
     state: dict[str, torch.Tensor] = {}
 
     def put(name: str, tensor: torch.Tensor) -> None:
@@ -108,7 +108,7 @@ def huggingface_config(config: ModelConfig, **changes: Any) -> dict[str, Any]:
 
 
 def save_huggingface(model: GPTModel, folder: Path, *, config: bool = True, **config_changes: Any) -> Path:
-    """The model in Hugging Face's layout; the folder."""
+    """Save a model in Hugging Face's layout; return the folder."""
     folder.mkdir(parents=True, exist_ok=True)
     save_file(huggingface_state(model), folder / "model.safetensors", metadata={"format": "pt"})
     if config:
@@ -117,14 +117,14 @@ def save_huggingface(model: GPTModel, folder: Path, *, config: bool = True, **co
 
 
 def peak_bytes() -> int:
-    """The most memory that this process has held (Linux). `getrusage` would count what its parent held."""
+    """Return this process's peak memory (Linux). `getrusage` would include that of its parent."""
     return int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]) * 1024
 
 
 def scripted_model(script: Mapping[int, int], **changes: Any) -> GPTModel:
-    """A model with GPT-2's vocabulary in which token a is followed by `script[a]`, for every a in the script.
+    """Return a model with GPT-2's vocabulary in which `script[a]` follows token a, for every a in the script.
 
-    All attention and feed-forward weights are zero, so the residual carries the token's embedding alone; the
+    All attention and feed-forward weights are zero, so the residual is the token's embedding; the
     embedding of a and the head's row of `script[a]` share one axis.
     """
     values = {"vocab_size": 50257, "context_length": 64, "n_heads": 1, "n_layers": 1, "tie_embeddings": False}
@@ -141,7 +141,7 @@ def scripted_model(script: Mapping[int, int], **changes: Any) -> GPTModel:
 
 
 def sparse_safetensors(path: Path, config: ModelConfig) -> Path:
-    """All parameters in the tutorial's layout, float32 and zero, in a file that takes no space on disk."""
+    """Write all parameters in the tutorial's layout, float32 zeros, to a file that takes no space on disk."""
     header, at = {}, 0
     for name, shape in parameter_shapes(config).items():
         end = at + 4 * prod(shape)

@@ -1,4 +1,4 @@
-"""A GPT in NumPy, float64 and loops, written from the formulas of the papers: slow, plain, without torch."""
+"""A GPT in NumPy, float64 and loops, from the formulas of the papers: slow, plain, without torch."""
 
 import math
 
@@ -8,7 +8,7 @@ from gptcli.config.model_config import ModelConfig
 
 
 def naive_logits(config: ModelConfig, state: dict[str, np.ndarray], ids: list[int]) -> np.ndarray:
-    """Logits [T, V] of one sequence."""
+    """Return the logits [T, V] of one sequence."""
     w = {name: array.astype(np.float64) for name, array in state.items()}
     x = np.stack([w["tok_emb.weight"][token] + w["pos_emb.weight"][t] for t, token in enumerate(ids)])
     for i in range(config.n_layers):
@@ -68,7 +68,7 @@ def gated(config, w, x: np.ndarray, gate: str, up: str, down: str) -> np.ndarray
 
 
 def mixture(config: ModelConfig, w: dict[str, np.ndarray], name: str, token: np.ndarray) -> np.ndarray:
-    """One token [1, C] through its best experts."""
+    """Return the output of a mixture for one token [1, C]."""
     scores = (token @ w[name + "gate.weight"].T)[0]
     best = sorted(range(len(scores)), key=lambda e: -scores[e])[: config.n_experts_per_token]
     among = range(len(scores)) if config.n_experts_per_token == 1 else best

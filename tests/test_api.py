@@ -1,4 +1,4 @@
-"""From Python, and from the shell's Tab key."""
+"""The Python API, and completion by the shell's Tab key."""
 
 import json
 import os
@@ -29,13 +29,13 @@ class TestPython:
         assert done.finish_reason == "length"
         assert capfd.readouterr() == ("", "")
 
-    def test_sampling_is_the_commands_too(self, folder, cli):
+    def test_sampling_gives_the_text_of_the_command(self, folder, cli):
         arguments = ("generate", "Hello", "-w", folder, "-n", 8, "--json", "--temperature", 2, "--seed", 4)
         record = json.loads(cli(*arguments).out)
         done = gptcli.generate(gptcli.load_model(folder), "Hello", max_new_tokens=8, temperature=2.0, seed=4)
         assert done.ids == record["completion_ids"]
 
-    def test_errors_are_those_of_the_tree(self, folder):
+    def test_errors_are_those_of_gptcli_errors(self, folder):
         with pytest.raises(WeightsError, match="no such weights"):
             gptcli.load_model("/no/such")
         with pytest.raises(UsageError, match="--temperature"):

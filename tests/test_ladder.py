@@ -1,4 +1,4 @@
-"""Who may import whom: a table that is read from the code, lazy imports and those for types included."""
+"""Who may import whom: a table, checked against all imports in the code, lazy and for types included."""
 
 import ast
 from collections.abc import Iterator
@@ -8,13 +8,13 @@ import pytest
 
 ROOT = Path(__file__).parents[1]
 PACKAGE = ROOT / "gptcli"
-# From the top down. A module may import from its own floor's row and from every row below it; two folders of
-# one row do not know each other. What is not a folder is a file of its own.
+# From the top down. A module may import from its own folder and from every row below; two folders of one row
+# do not import each other. A name that is not a folder is a single file.
 FLOORS = (
     ("__main__",),
     ("cli",),
     ("train",),
-    ("__init__",),  # gptcli itself hands out what api has
+    ("__init__",),  # it offers what api has
     ("api",),
     ("runtime",),
     ("parallel",),
@@ -30,13 +30,13 @@ FLOORS = (
     ("errors", "version"),
 )
 FLOOR_OF = {name: floor for floor, names in enumerate(FLOORS) for name in names}
-# What the command line must not know: it goes through api.
+# What the command line must not import: it uses api.
 BELOW_API = {"decode", "engine", "model", "parallel", "runtime"}
 MAX_COMMAND_LINES = 30
 
 
 def modules() -> dict[str, Path]:
-    """Return the path of every module by its dotted name; that of a folder is its __init__."""
+    """Return the path of every module by its dotted name; a package's is its __init__."""
     found = {}
     for path in PACKAGE.rglob("*.py"):
         name = ".".join(path.relative_to(ROOT).with_suffix("").parts)
@@ -48,7 +48,7 @@ MODULES = modules()
 
 
 def imports_of(path: Path) -> Iterator[str]:
-    """Yield the modules of ours that a file imports, wherever in the file."""
+    """Yield the modules of gptcli that a file imports, anywhere in the file."""
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -64,8 +64,8 @@ def imports_of(path: Path) -> Iterator[str]:
 IMPORTS = {name: sorted(set(imports_of(path)) - {name}) for name, path in MODULES.items()}
 
 
-def room_of(module: str) -> str:
-    """Return the folder that a module lies in, or its own name at the top."""
+def folder_of(module: str) -> str:
+    """Return the folder of a module, or its own name if it lies at the top."""
     _, *inner = module.split(".")
     if not inner:
         return "__init__"
@@ -73,20 +73,20 @@ def room_of(module: str) -> str:
 
 
 def test_every_file_and_folder_has_a_floor():
-    rooms = {room_of(module) for module in MODULES} - {"vocab"}
-    assert rooms == set(FLOOR_OF)
+    folders = {folder_of(module) for module in MODULES} - {"vocab"}
+    assert folders == set(FLOOR_OF)
     assert sum(path.suffix == ".py" for path in PACKAGE.iterdir()) <= 7
 
 
 @pytest.mark.parametrize("module", sorted(MODULES))
 def test_imports_only_go_down(module):
-    mine = room_of(module)
+    mine = folder_of(module)
     for target in IMPORTS[module]:
-        theirs = room_of(target)
+        theirs = folder_of(target)
         assert theirs == mine or FLOOR_OF[theirs] > FLOOR_OF[mine], f"{module} imports {target}"
 
 
-def test_no_file_imports_itself_through_others():
+def test_no_imports_form_a_circle():
     assert circles(IMPORTS) == []
 
 
@@ -116,16 +116,17 @@ def reachable(graph: dict[str, list[str]], start: str) -> set[str]:
     return seen
 
 
-def test_the_command_line_reaches_the_model_through_api_alone():
+def test_the_command_line_reaches_the_model_only_through_api():
     for module, targets in IMPORTS.items():
-        if room_of(module) == "cli":
+        if folder_of(module) == "cli":
             assert (
-                not {room_of(target) for target in targets if not for_types_alone(module, target)} & BELOW_API
+                not {folder_of(target) for target in targets if not is_for_types_only(module, target)}
+                & BELOW_API
             )
 
 
-def for_types_alone(module: str, target: str) -> bool:
-    """Return whether a module imports another in blocks for type checkers alone."""
+def is_for_types_only(module: str, target: str) -> bool:
+    """Return whether a module imports another only in blocks for type checkers."""
     tree = ast.parse(MODULES[module].read_text(encoding="utf-8"))
     for node in list(ast.walk(tree)):
         if isinstance(node, ast.If) and isinstance(node.test, ast.Name) and node.test.id == "TYPE_CHECKING":
@@ -146,17 +147,17 @@ def test_the_body_of_a_command_fits_a_screen():
     assert max(bodies.values()) <= MAX_COMMAND_LINES, bodies
 
 
-def test_the_blocks_arithmetic_stands_in_the_model_and_in_the_kernels_alone():
-    """Attention's softmax, the norm and the activations are not written again elsewhere."""
+def test_only_the_model_and_the_engines_compute_a_block():
+    """Check that attention, the norm and the activations are not written again elsewhere."""
     markers = ("scaled_dot_product_attention", "layer_norm(", "F.gelu(")
     for module, path in MODULES.items():
-        if room_of(module) not in ("model", "engine"):
+        if folder_of(module) not in ("model", "engine"):
             assert not [marker for marker in markers if marker in path.read_text(encoding="utf-8")], module
 
 
 def test_torch_is_imported_at_the_top_only_where_tensors_are():
-    """The decode loop and the options work on NumPy arrays; torch loads with a model, not before."""
-    torch_rooms = {"model", "engine", "parallel", "explain", "train", "plots", "runtime"}
+    """The decode loop works on NumPy arrays; torch is imported with a model, not before."""
+    torch_folders = {"model", "engine", "parallel", "explain", "train", "plots", "runtime"}
     torch_files = {
         "gptcli.weights.load",
         "gptcli.weights.save",
@@ -166,4 +167,4 @@ def test_torch_is_imported_at_the_top_only_where_tensors_are():
     for module, path in MODULES.items():
         top = [ast.unparse(node) for node in ast.parse(path.read_text(encoding="utf-8")).body]
         loads = any(line.startswith(("import torch", "from torch")) for line in top)
-        assert not loads or room_of(module) in torch_rooms or module in torch_files, module
+        assert not loads or folder_of(module) in torch_folders or module in torch_files, module

@@ -1,4 +1,4 @@
-"""What is installed: a wheel in a fresh environment finds its presets and its vocabulary from any folder."""
+"""The wheel: in a fresh environment it finds its presets and its vocabulary from any folder."""
 
 import os
 import shutil
@@ -44,7 +44,7 @@ def test_a_fresh_environment_runs_it_from_any_folder(wheel, tmp_path):
     home = tmp_path / "env"
     venv.create(home, with_pip=True)
     python = home / "bin" / "python"
-    # Third-party packages are borrowed from this environment: nothing is downloaded twice.
+    # Third-party packages come from this environment, so that nothing is downloaded.
     borrowed = Path(
         subprocess.check_output(
             [python, "-c", "import site; print(site.getsitepackages()[0])"], text=True

@@ -1,4 +1,4 @@
-"""The README tells the truth: every `console` block is run, and prints what it shows."""
+"""The README: every `console` block is run, and prints what the README shows."""
 
 import os
 import re
@@ -20,7 +20,7 @@ SNIPPETS = re.findall(r"^```python\n((?:.*\n)*?)```$", README, re.MULTILINE)
 BLOCKS = re.findall(r"^```console\n\$ gptcli (.*)\n((?:.*\n)*?)```$", README, re.MULTILINE)
 
 
-def test_there_are_such_blocks():
+def test_the_readme_has_console_blocks():
     assert len(BLOCKS) == README.count("```console")
     assert len(BLOCKS) >= 5
     assert SNIPPETS

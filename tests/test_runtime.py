@@ -1,4 +1,4 @@
-"""Device, dtype and memory are decided before anything is loaded; of CUDA, as far as one can pretend it."""
+"""Loading: device, dtype and memory are decided before anything is loaded; CUDA is simulated."""
 
 import subprocess
 import sys
@@ -25,13 +25,13 @@ def two_gpus(monkeypatch):
 
 class TestDevice:
     @pytest.mark.usefixtures("two_gpus")
-    def test_auto_takes_the_first_gpu_where_there_is_one(self):
+    def test_auto_is_the_first_gpu_if_there_is_one(self):
         assert find_device("auto") == find_device("cuda") == Device("cuda", 0)
         assert find_device("cuda:1") == Device("cuda", 1)
         assert find_device("cpu") == Device("cpu")
 
     @pytest.mark.usefixtures("two_gpus")
-    def test_a_gpu_that_is_not_there_is_refused_with_those_that_are(self, monkeypatch):
+    def test_a_missing_gpu_is_refused_with_the_names_of_those_that_exist(self, monkeypatch):
         with pytest.raises(DeviceError, match="--device cuda:7: there is cuda:0 to cuda:1"):
             find_device("cuda:7")
         monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -47,7 +47,7 @@ class TestDevice:
 
 class TestDtype:
     @pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "float16"), (torch.bfloat16, "bfloat16")])
-    def test_a_gpu_keeps_the_files_own_and_a_cpu_says_that_it_does_not(self, tmp_path, dtype, name):
+    def test_a_gpu_keeps_the_files_dtype_and_a_cpu_notes_that_it_does_not(self, tmp_path, dtype, name):
         source = select_source(save_tutorial(lively_model(tiny_config()).to(dtype), tmp_path))
         assert choose_dtype("auto", source, Device("cuda", 0)) == (name, [])
         chosen, notes = choose_dtype("auto", source, Device("cpu"))
@@ -64,7 +64,7 @@ class TestDtype:
 
 class TestMemory:
     @pytest.mark.usefixtures("two_gpus")
-    def test_a_gpu_that_is_too_small_is_told_before_it_is_filled(self, monkeypatch):
+    def test_a_model_too_large_for_a_gpu_is_refused_before_it_is_loaded(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (10**9, 2 * 10**9))
         source = select_source(preset="gpt2-xl")
         with pytest.raises(ResourceError) as error:
@@ -79,14 +79,9 @@ class TestMemory:
         with pytest.raises(ResourceError, match="not enough memory: bfloat16 weights"):
             load(source, device="cpu", dtype="bfloat16", seed=1, cache_tokens=0)
 
-    def test_the_smallest_of_all_limits_counts(self, monkeypatch):
-        assert 0 < memory.available_bytes() < 1 << 50
-        monkeypatch.setattr(memory, "_cgroup_headrooms", lambda: [3000, 2000])
-        assert memory.available_bytes() == 2000
-
     @pytest.mark.skipif(sys.platform != "linux", reason="the setting is that of Linux's C library")
-    def test_freed_memory_is_kept_for_what_comes_next(self):
-        """In a process of its own: a setting of the C library stays."""
+    def test_freed_memory_is_kept_for_later_allocations(self):
+        """Run in a process of its own, since the setting of the C library stays."""
         code = """
 import resource, sys, torch
 from gptcli.runtime import load
@@ -104,13 +99,13 @@ before = faults()
 print(faults() - before)
 """
         found = {}
-        for how in ("kept", "as it is"):
-            command = [sys.executable, "-c", code, how]
-            found[how] = int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
+        for setting in ("kept", "as it is"):
+            command = [sys.executable, "-c", code, setting]
+            found[setting] = int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
         assert 4 * found["kept"] < found["as it is"]
 
     @pytest.mark.parametrize("version", [1, 2])
-    def test_limits_of_the_own_cgroup_and_of_those_around_it(self, tmp_path, monkeypatch, version):
+    def test_limits_of_the_cgroup_and_of_its_parents_count(self, tmp_path, monkeypatch, version):
         root = tmp_path if version == 2 else tmp_path / "memory"
         inner = root / "outer" / "inner"
         inner.mkdir(parents=True)
@@ -118,8 +113,7 @@ print(faults() - before)
         if version == 1:
             limit, used = ("memory.limit_in_bytes", "memory.usage_in_bytes")
         prefix = "total_" if version == 1 else ""
-        for folder, most in ((inner, "10000"), (inner.parent, "5000"), (root, "max")):
-            (folder / limit).write_text(most)
+        for folder in (inner, inner.parent, root):
             (folder / used).write_text("4000")
             (folder / "memory.stat").write_text(f"{prefix}inactive_file 2000\n{prefix}active_file 500\nx 1\n")
         (tmp_path / "membership").write_text(
@@ -127,9 +121,13 @@ print(faults() - before)
         )
         monkeypatch.setattr(memory, "CGROUPS", tmp_path)
         monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "membership")
-        assert list(memory._cgroup_headrooms()) == [10_000 - 1500, 5000 - 1500]
+        (root / limit).write_text("max")
+        for own, outer in ((10_000, 5000), (4500, 5000)):  # the smaller of them counts
+            (inner / limit).write_text(str(own))
+            (inner.parent / limit).write_text(str(outer))
+            assert memory.available_bytes() == min(own, outer) - 1500
         (tmp_path / "membership").write_text(f"4:{'memory' if version == 1 else ''}:/not/there\n")
-        assert list(memory._cgroup_headrooms()) == []
+        assert 10_000 < memory.available_bytes() < 1 << 50  # of the machine
 
     @pytest.mark.usefixtures("two_gpus")
     @pytest.mark.parametrize(

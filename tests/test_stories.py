@@ -1,4 +1,4 @@
-"""The model that ships: the default of `generate`, the same ids as `transformers`, as small as promised."""
+"""The model that ships: the default of `generate`, small, with the same ids as in `transformers`."""
 
 import json
 import shutil
@@ -39,7 +39,7 @@ def test_it_is_the_default_and_one_line_says_so(cli):
     assert record["model"]["parameters"] == 5_853_184
 
 
-def test_its_sizes_are_its_own(cli):
+def test_its_sizes_cannot_be_changed(cli):
     result = cli("generate", "Hi", "--set", "n_layers=3", "-q")
     assert (result.status, result.out) == (1, "")
     assert "leave the option out (it fits --preset stories), or name another model" in result.err

@@ -1,4 +1,4 @@
-"""The tokenizer: it ships the official vocabulary, and every id has its text or none."""
+"""The tokenizer: the official vocabulary ships, and every id has its bytes or none."""
 
 import base64
 import hashlib
@@ -39,7 +39,7 @@ def test_published_ids(gpt2):
 
 
 @given(st.text())
-def test_any_text_comes_back(text):
+def test_any_text_survives_encoding_and_decoding(text):
     gpt2 = Tokenizer(tiny_config(vocab_size=50257))
     ids = gpt2.encode(text, plain=True)
     assert gpt2.decode(ids) == text

@@ -10,10 +10,10 @@ from tests.decoding import decode_tokens
 from tests.models import save_tutorial
 
 NEW_TOKENS = 200
-# A step whose two best reference logits lie this close is a tie: either id is right.
+# If the two largest logits of the reference are this close, either id is right.
 TIE = 1e-5
 
-# Every one has 1,200 positions: 900 tokens and 200 more must fit, for transformers cannot slide.
+# All have 1,200 positions: 900 tokens and 200 new ones must fit, since transformers cannot slide.
 SHAPES = {
     "one head": {"n_embd": 32, "n_head": 1, "n_layer": 2, "vocab_size": 301},
     "16 heads": {"n_embd": 64, "n_head": 16, "n_layer": 3, "vocab_size": 1000},
@@ -25,7 +25,7 @@ SHAPES = {
 
 
 def reference(shape: dict[str, object]) -> GPT2LMHeadModel:
-    """A random model whose every parameter shows: no bias is zero, no norm the identity, logits lie apart."""
+    """Return a random model where every parameter matters: no bias is zero, no norm the identity."""
     torch.manual_seed(0)
     config = GPT2Config(**({"n_positions": 1200} | shape), bos_token_id=None, eos_token_id=None)
     model = GPT2LMHeadModel(config).eval()
@@ -43,7 +43,7 @@ def reference(shape: dict[str, object]) -> GPT2LMHeadModel:
 
 @torch.inference_mode()
 def reference_ids(model: GPT2LMHeadModel, prompt: list[int]) -> tuple[list[int], list[float]]:
-    """Greedy ids of `transformers`, each with the gap between its two best logits."""
+    """Return the greedy ids of `transformers`, each with the gap between its two largest logits."""
     out = model.generate(
         torch.tensor([prompt]),
         attention_mask=torch.ones(1, len(prompt), dtype=torch.long),
@@ -58,7 +58,9 @@ def reference_ids(model: GPT2LMHeadModel, prompt: list[int]) -> tuple[list[int],
 
 def assert_same_ids(model, prompt: list[int], expected: list[int], gaps: list[float]) -> None:
     start = 0
-    while start < NEW_TOKENS:  # at a tie either id is right, and the comparison goes on from the reference's
+    while (
+        start < NEW_TOKENS
+    ):  # at a tie either id is right, and the comparison continues with the reference's
         steps = decode_tokens(model, prompt + expected[:start], NEW_TOKENS - start)
         got = [step.token_id for step in steps]
         wrong = next((i for i, (a, b) in enumerate(zip(got, expected[start:], strict=True)) if a != b), None)
@@ -85,6 +87,6 @@ def test_same_logits_and_ids_in_both_layouts(name, tmp_path):
             torch.testing.assert_close(logits, hf(idx).logits, atol=1e-4, rtol=0)
             torch.testing.assert_close(tutorial.model(idx), logits, atol=1e-5, rtol=0)
         expected, gaps = reference_ids(hf, prompt)
-        assert len(set(expected)) > 5  # not one token for ever
+        assert len(set(expected)) > 5  # not one token again and again
         assert_same_ids(ours.model, prompt, expected, gaps)
         assert_same_ids(tutorial.model, prompt, expected, gaps)

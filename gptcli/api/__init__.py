@@ -1,4 +1,4 @@
-"""The one way from a model, a prompt and options to tokens and text. Nothing here prints.
+"""From a model, a prompt and options to tokens and text. Nothing here prints.
 
 model = load_model("gpt2/")
 print(generate(model, "Hello, I am", max_new_tokens=20).text)
@@ -50,7 +50,7 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the classes that bring torch with them when they are asked for."""
+    """Import the classes that need torch only when they are used."""
     if name == "LoadedModel":
         from gptcli.runtime import LoadedModel
 

@@ -1,4 +1,4 @@
-"""Many prompts: decoded together, their results in the order of the input."""
+"""Many prompts, decoded in batches; results come in the order of the prompts."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ from gptcli.tokenizer import Tokenizer
 if TYPE_CHECKING:
     from gptcli.runtime import LoadedModel
 
-# In batches: how many prompts are read at once and started by length, the longest first; and how many may be
-# open, that is read and not returned. A kill loses the work on open prompts, nothing else.
+# In batches: the number of prompts that are read at once and started longest first; and the number that may
+# be open, which means read and not yet returned. Only the work on open prompts is lost by a kill.
 CHUNK, WINDOW = 4, 8
-# How long a source's next prompt may take before work begins with those that are there.
+# The longest wait for the next prompt before decoding begins with those that were read.
 STALL_SECONDS = 0.05
 
 
 @dataclass(frozen=True)
 class PromptRecord:
-    """One prompt of a batch, or the reason why its record is none. `index` counts from 0."""
+    """One prompt of a batch, or the `error` of a record that cannot be read. `index` counts from 0."""
 
     index: int
     id: str | int
@@ -40,7 +40,7 @@ class PromptRecord:
 
 @dataclass(frozen=True)
 class Result:
-    """The outcome of one record: the output, or the error that took its place."""
+    """The result of one record: an output or an error."""
 
     record: PromptRecord
     output: RequestOutput | None = None
@@ -50,12 +50,12 @@ class Result:
 
 @runtime_checkable
 class PromptSource(Protocol):
-    """A source of records that may keep its reader waiting, such as a pipe."""
+    """A source of records that may make its reader wait, such as a pipe."""
 
     ended: bool
 
     def next(self, timeout_seconds: float | None) -> PromptRecord | None:
-        """Return the next record; None when none came in time, or when it has `ended`."""
+        """Return the next record; None if none came in time, or if the source has `ended`."""
 
 
 def generate_batch(
@@ -69,18 +69,18 @@ def generate_batch(
 ) -> Iterator[Result]:
     """Yield the result of every prompt, in order, each as soon as those before it are done.
 
-    Up to `batch_size` sequences are decoded together; `auto` takes what half of the memory can hold. In
-    float32 the text of a prompt is what it gets by itself. Sample s of record i draws like sample
-    i · num_samples + s of a single prompt. `changes` are fields of `GenerationOptions`. `first_index` is the
-    index of the first record where a run is resumed. A prompt that the model cannot take, or that gives
-    numbers that are not finite, is a result with an error. Raises `UsageError` for options that cannot be.
+    Up to `batch_size` sequences are decoded together; `auto` is `fitting_batch_size`. In float32 a prompt
+    gets the same text as by itself. Sample s of record i has the random draws of sample i · num_samples + s
+    of a single prompt. `changes` are fields of `GenerationOptions`. `first_index` is the index of the first
+    record, above 0 when a run is resumed. A prompt that the model cannot take, or with logits that are not
+    finite, gets a result with an error. Raises `UsageError` for invalid options.
     """
     options = replace(options or GenerationOptions(), **changes)
     size = fitting_batch_size(model) if batch_size == "auto" else batch_size
     if size < 1:
-        raise UsageError(f"--batch-size {size}: expected auto, or a whole number from 1 on")
+        raise UsageError(f"--batch-size {size}: expected auto or a whole number, 1 or more")
     if options.speculation == "self":
-        model.prepare_draft_model()  # batches do without, but what cannot be is refused here, too
+        model.prepare_draft_model()  # a batch does not use it, but refuses what one prompt refuses
     source = prompts if isinstance(prompts, PromptSource) else _IteratorSource(prompts, first_index)
     return _BatchRun(model, options, source, size, first_index).results()
 
@@ -88,8 +88,9 @@ def generate_batch(
 def fitting_batch_size(model: LoadedModel) -> int:
     """Return a batch size: 32 on a CPU, 128 on CUDA, or what half of the free memory can hold.
 
-    On two cores 32 sequences of GPT-2 small decode ten times as many tokens as one, and 64 a third more at
-    twice the memory. Processes that share the model take the least of theirs.
+    On two cores a batch of 32 sequences of GPT-2 small decodes ten times as many tokens per second as one
+    sequence, and 64 a third more with twice the memory. Processes that share a model use the least of their
+    sizes.
     """
     from gptcli.system.device import free_bytes
 
@@ -101,13 +102,13 @@ def fitting_batch_size(model: LoadedModel) -> int:
 
 
 class _IteratorSource:
-    """Prompts from an iterable, which is taken to have the next one at once."""
+    """The prompts of an iterable, which never makes its reader wait."""
 
     def __init__(self, prompts: Iterable[str | PromptRecord], first_index: int) -> None:
         self._prompts, self._index, self.ended = iter(prompts), first_index, False
 
     def next(self, timeout_seconds: float | None) -> PromptRecord | None:  # noqa: ARG002 - it never waits
-        """Return the next record; None when there are no more."""
+        """Return the next record; None if there are no more."""
         prompt = next(self._prompts, None)
         if prompt is None:
             self.ended = True
@@ -120,7 +121,7 @@ class _IteratorSource:
 
 @dataclass
 class _OpenRecord:
-    """A record under way: its completions, and how many of them are not finished."""
+    """A record that is being decoded: its completions, and how many of them are not finished."""
 
     record: PromptRecord
     request: DecodeRequest
@@ -130,7 +131,7 @@ class _OpenRecord:
 
 
 class _BatchRun:
-    """Reads records, decodes their samples side by side, and puts results in order."""
+    """Reads records, decodes their samples in batches, and puts the results in order."""
 
     def __init__(
         self,
@@ -143,13 +144,13 @@ class _BatchRun:
         self._model, self._options, self._source, self._size = model, options, source, size
         self._tokenizer = Tokenizer(model.config)
         self._read_index = self._result_index = first_index
-        self._waiting: list[SequenceState] = []  # by length, the longest last
+        self._waiting: list[SequenceState] = []  # sorted by length, the longest last
         self._open: dict[SequenceState, tuple[_OpenRecord, Completion]] = {}
         self._last_token_times: dict[SequenceState, float] = {}  # of the sequences in the batch
         self._done: dict[int, Result] = {}
 
     def results(self) -> Iterator[Result]:
-        """Decode all records; yield each result when all before it are done."""
+        """Decode all records and yield each result when all before it are done."""
         options = self._options
         decoder = BatchDecoder(
             self._model.engine, self._size, use_cache=options.use_cache, logprobs=options.logprobs
@@ -166,14 +167,14 @@ class _BatchRun:
             yield result
 
     def _next_sequences(self, n: int) -> Sequence[SequenceState]:
-        """Return up to `n` sequences to decode; wait for the source only when nothing else is to be done.
+        """Return up to `n` sequences to decode; wait for the source only if there is nothing else to do.
 
-        Returning none to an idle decoder ends its loop: results that are done go out, and it begins anew.
+        An idle decoder that gets none ends its loop; `results` then yields what is done and starts it again.
         """
         while not self._waiting and not self._source.ended:
             is_idle = not self._last_token_times
             if is_idle and self._result_index in self._done:
-                break  # it goes out before anything waits for the source
+                break  # yield that result before waiting for the source
             self._read(wait=is_idle)
             if not is_idle:
                 break
@@ -231,7 +232,7 @@ class _BatchRun:
             self._finish(sequence)
 
     def _finish(self, sequence: SequenceState) -> None:
-        """Close a sequence; its record is done when all of its sequences are."""
+        """Close a sequence; a record is done when all of its sequences are."""
         opened, _ = self._open.pop(sequence)
         opened.n_open -= 1
         if opened.n_open == 0:

@@ -1,4 +1,4 @@
-"""One prompt: its completions as a whole, as pieces of text, or token by token."""
+"""One prompt: its completions as a whole, as streamed text, or token by token."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamedToken:
-    """One generated token as it comes.
+    """One generated token of a stream.
 
-    `text` is what becomes certain by it: often nothing, since half a character or the beginning of a stop
-    string is held back. `logprob` is None unless it was asked for.
+    `text` is the text that becomes certain with this token. It may be empty, since half a character or the
+    beginning of a stop string is held back. `logprob` is None unless it was asked for.
     """
 
     token_id: int
@@ -38,7 +38,7 @@ def generate(
     """Return the completions of a prompt: one, or `num_samples`.
 
     `changes` are fields of `GenerationOptions`, such as `max_new_tokens=20`. Raises `UsageError` for a prompt
-    that the model cannot take or options that cannot be, `NumericsError` for weights that are broken.
+    that the model cannot take and for invalid options, `NumericsError` for logits that are not finite.
     """
     generation = Generation.of_prompt(model, prompt, _with(options, changes))
     return generation.run()
@@ -63,26 +63,29 @@ def stream_tokens(
     """
     options = _with(options, changes)
     if options.num_samples != 1:
-        raise UsageError(f"a stream is one completion, and num_samples is {options.num_samples}")
+        raise UsageError(f"num_samples {options.num_samples}: a stream is one completion; expected 1")
     return Generation.of_prompt(model, prompt, options).stream(0)
 
 
 class Generation:
-    """The completions of one prompt, decoded as they are asked for."""
+    """The completions of one prompt, decoded on demand."""
 
     def __init__(self, model: LoadedModel, request: DecodeRequest, options: GenerationOptions) -> None:
+        """Prepare to decode; raises `UsageError` for speculation that the model does not support."""
+        if options.speculation == "self":
+            model.prepare_draft_model()  # now, so that an error comes before any text
         self._model, self._request, self._options = model, request, options
         self._tokenizer = Tokenizer(model.config)
         self._completions: list[Completion] = []
 
     @classmethod
     def of_prompt(cls, model: LoadedModel, prompt: str, options: GenerationOptions) -> Generation:
-        """Encode the prompt for the model; raises `UsageError` for one that it cannot take."""
+        """Return the generation for a prompt; raises `UsageError` for one that the model cannot take."""
         request = prepare_request(prompt, Tokenizer(model.config), model.config, options)
         return cls(model, request, options)
 
     def stream(self, sample: int) -> Iterator[StreamedToken]:
-        """Decode one more completion and yield its tokens; its random draws are those of number `sample`."""
+        """Decode one completion and yield its tokens; `sample` selects its random draws."""
         model, options = self._model, self._options
         tokens = decode(
             model.engine,
@@ -105,7 +108,7 @@ class Generation:
         return self.output()
 
     def output(self) -> RequestOutput:
-        """Return the completions that were decoded so far."""
+        """Return the completions so far."""
         return request_output(self._request, self._completions)
 
 

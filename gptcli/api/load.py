@@ -1,4 +1,4 @@
-"""A loaded model, by what the user calls it. torch is imported when a model is loaded, not before."""
+"""Loading a model by weights, preset or config. torch is imported only when a model is loaded."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ def load_model(
     threads: int | None = None,
     seed: int = 123,
 ) -> LoadedModel:
-    """Load a weights file or folder, `hf:owner/name`, or a preset, ready to decode.
+    """Return a model, ready to decode: a weights file or folder, `hf:owner/name`, a preset or a config.
 
-    A preset gets the weights that ship with it (`stories`), else random ones from `seed`, as a config file
-    does. `overrides` are `KEY=VALUE`; `pretrained` fetches the preset's official weights. `engine` is
-    `native`, `torch`, or `auto`: the fastest. `threads` are those of the native kernels, or PyTorch's in the
-    whole process. What the command line would print as notes is in the result's `notes`. Raises the errors
-    of `gptcli.errors`.
+    Without weights a preset gets those that ship with it (`stories`); any other preset, or a config, gets
+    random weights drawn from `seed`. With no arguments the model is `stories`. `overrides` are `KEY=VALUE`;
+    `pretrained` fetches the preset's official weights. `engine` is `native`, `torch`, or `auto`: the fastest.
+    `threads` are those of the native kernels, or PyTorch's in the whole process. The result's `notes` are
+    those that the command line prints. Raises the errors of `gptcli.errors`.
     """
     if quantize not in (None, "int8"):
         raise UsageError(f"--quantize {quantize!r}: expected int8")
@@ -60,16 +60,16 @@ def load_model(
 
 
 def load(source: ModelSource, **options: Any) -> LoadedModel:
-    """Load a model source; the options are those of `gptcli.runtime.load`."""
+    """Return the model of a source; the options are those of `gptcli.runtime.load`."""
     from gptcli.runtime import load
 
     return load(source, **options)
 
 
 def join_processes(torchrun: Torchrun, device: str) -> ProcessGroup:
-    """Meet the other processes that torchrun has started to share the model.
+    """Connect to the other processes that torchrun started to share the model.
 
-    Raises `UsageError`, `DeviceError` or `ResourceError` where they cannot meet.
+    Raises `UsageError`, `DeviceError` or `ResourceError` if they cannot share one.
     """
     from gptcli.parallel.join import join
 
@@ -88,7 +88,7 @@ def exit_on_bus_error(message: str) -> None:
 
 
 def is_first_to_fail(torchrun: Torchrun) -> bool:
-    """Return whether this is the process that reports why the run of all of them has ended."""
+    """Return whether this process is the first to fail, which reports why the run ended."""
     from gptcli.parallel import join
 
     return join.is_first_to_fail(torchrun)

@@ -1,4 +1,4 @@
-"""What a prompt gave: its completions, and what they took."""
+"""The output of a prompt: its completions, with token counts and times."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +11,8 @@ from gptcli.decode.request import DecodeRequest
 class CompletionOutput:
     """One completion: its text, the id of every generated token, and why it ended.
 
-    `logprobs` are natural and before any temperature, one for each id where they were asked for. The end of
-    text and the tokens of a stop string are among the ids, not in the text.
+    `logprobs` are natural logarithms before any temperature, one for each id, or empty unless asked for. The
+    end of text and the tokens of a stop string are among the ids but not in the text.
     """
 
     text: str
@@ -23,10 +23,10 @@ class CompletionOutput:
 
 @dataclass(frozen=True)
 class RequestOutput:
-    """All completions of one prompt. `text`, `ids`, `logprobs` and `finish_reason` are the first one's.
+    """All completions of one prompt. `text`, `ids`, `logprobs` and `finish_reason` are those of the first.
 
-    Tokens and seconds are of all completions together: `prefill` up to the first token of each, `decode` all
-    others. In a batch a step's seconds count for each of its sequences.
+    Tokens and seconds are totals over all completions: `prefill` up to the first token of each, `decode` for
+    all further tokens. In a batch a step's seconds count for each of its sequences.
     """
 
     prompt: str
@@ -41,32 +41,32 @@ class RequestOutput:
 
     @property
     def text(self) -> str:
-        """The text of the first completion."""
+        """Return the text of the first completion."""
         return self.completions[0].text
 
     @property
     def ids(self) -> list[int]:
-        """The generated ids of the first completion."""
+        """Return the generated ids of the first completion."""
         return self.completions[0].ids
 
     @property
     def logprobs(self) -> list[float]:
-        """The log-probabilities of the first completion's ids, where they were asked for."""
+        """Return the log-probabilities of the first completion's ids; empty unless asked for."""
         return self.completions[0].logprobs
 
     @property
     def finish_reason(self) -> FinishReason:
-        """Why the first completion ended."""
+        """Return the reason why the first completion ended."""
         return self.completions[0].finish_reason
 
     @property
     def n_tokens(self) -> int:
-        """Generated tokens of all completions."""
+        """Return the number of generated tokens of all completions."""
         return sum(len(completion.ids) for completion in self.completions)
 
 
 def request_output(request: DecodeRequest, completions: Sequence[Completion]) -> RequestOutput:
-    """Return the output of a request with these completions."""
+    """Return the output for a request and its completions."""
     return RequestOutput(
         prompt=request.prompt,
         prompt_ids=request.prompt_ids,

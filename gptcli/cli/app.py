@@ -1,4 +1,4 @@
-"""The command line as a whole: its commands and what all of them share."""
+"""The `gptcli` program: its commands and the options they share."""
 
 import sys
 from collections.abc import Callable
@@ -52,16 +52,16 @@ def gptcli(
     python -m gptcli.train trains one; it has a --help of its own.
     """
     if context.invoked_subcommand != "generate" and is_follower():
-        raise typer.Exit  # one of torchrun's processes answers
+        raise typer.Exit  # only the first of torchrun's processes answers
     if context.invoked_subcommand is None:
         sys.stdout.write(context.get_help() + "\n")
 
 
 def run(arguments: list[str]) -> int:
-    """Run one command and return its exit status; every error has become a message on stderr."""
+    """Run one command and return its exit status; print every error as a message on stderr."""
     return boundary.run(app, "gptcli", arguments)
 
 
 def main() -> NoReturn:
-    """The `gptcli` script."""
+    """Run `gptcli` on this process's arguments."""
     boundary.main(app, "gptcli")

@@ -1,6 +1,6 @@
 """Commands from dataclasses: each field of a dataclass is an option, and a command takes the whole record.
 
-So an option is declared once, with its help, and is passed on as part of a record instead of one by one.
+So each option is declared once, with its help, and a function takes one record instead of twenty parameters.
 """
 
 from collections.abc import Callable, Mapping
@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
 
 def option(*names: str, help: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
-    """Declare an option for `Annotated`: its names, its help text, and its panel in `--help`."""
+    """Return the declaration of an option, for `Annotated`: names, help text, panel in `--help`."""
     return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, **more)
 
 
 def takes(arguments: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:
-    """Make a command of a function that takes one `arguments`, a dataclass of annotated options."""
+    """Return a decorator that makes a command: its options are the fields of the dataclass `arguments`."""
     hints = get_type_hints(arguments, include_extras=True)
     parameters = [
         Parameter(
@@ -49,6 +49,6 @@ def takes(arguments: type[T]) -> Callable[[Callable[[T], None]], Callable[..., N
 
 
 def to_record(record: type[Record], values: Mapping[str, Any]) -> Record:
-    """Build a dataclass from those of the values that have the names of its fields."""
+    """Build a dataclass from the values that are named like its fields; ignore the other values."""
     names = {field.name for field in fields(record)}
     return record(**{name: value for name, value in values.items() if name in names})

@@ -31,14 +31,14 @@ OUT_OF_MEMORY = "out of memory; take a smaller preset, a smaller --dtype, or few
 def main(app: typer.Typer, program: str) -> NoReturn:
     """Run a command line on this process's arguments and streams, and leave with its exit status."""
     exit_on_signal()
-    if sys.stderr is None:  # closed by whoever started us
+    if sys.stderr is None:  # closed by the process that started us
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     force_utf8(sys.stderr, errors="backslashreplace")
     if is_follower():
         sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     if sys.stdout is None:
         sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-        status = _fail("stdout is closed, so there is nowhere to answer", 1)
+        status = _fail("stdout is closed; redirect it to a file or to /dev/null", 1)
     else:
         force_utf8(sys.stdout, errors="replace")
         status = run(app, program, sys.argv[1:])
@@ -53,16 +53,14 @@ def main(app: typer.Typer, program: str) -> NoReturn:
 
 
 def run(app: typer.Typer, program: str, arguments: list[str]) -> int:
-    """Run one command of `program` and return its exit status; every error has become a message on stderr."""
+    """Run one command of `program` and return its exit status; print every error as a message on stderr."""
     try:
         return _run(app, program, arguments)
     except (KeyboardInterrupt, typer.Abort):
         return EXIT_INTERRUPTED
     except Terminated:
         if read_torchrun() is not None:
-            return _fail(
-                "torchrun has ended this run: another of its processes was lost, or it was told to", 1
-            )
+            return _fail("torchrun ended this run: another process failed, or torchrun itself was stopped", 1)
         return EXIT_TERMINATED
 
 
@@ -75,7 +73,7 @@ def _run(app: typer.Typer, program: str, arguments: list[str]) -> int:
         return _fail(_usage_message(error, program, arguments), error.exit_code)
     except ReaderGone:
         return EXIT_READER_GONE
-    except SystemExit as error:  # Typer's own answer to a broken pipe, while it prints help
+    except SystemExit as error:  # how Typer handles a broken pipe while it prints help
         return EXIT_READER_GONE if isinstance(error.__context__, BrokenPipeError) else 1
     except MemoryError:
         return _fail(OUT_OF_MEMORY, 1)
@@ -89,12 +87,12 @@ def _run(app: typer.Typer, program: str, arguments: list[str]) -> int:
 
 def _fail(message: str, status: int) -> int:
     if (torchrun := read_torchrun()) is not None:
-        ignore_sigterm()  # torchrun ends all as soon as one has ended
+        ignore_sigterm()  # torchrun terminates all processes as soon as one has ended
         from gptcli.api import is_first_to_fail
 
         if not is_first_to_fail(torchrun):
             return status
-        sys.stderr = sys.__stderr__ or sys.stderr  # a follower's as well
+        sys.stderr = sys.__stderr__ or sys.stderr  # a follower's stderr is /dev/null until now
     if os.environ.get("GPTCLI_DEBUG"):
         traceback.print_exc()
     print_stderr(f"error: {message}")
@@ -107,7 +105,7 @@ def _usage_message(error: typer.TyperException, program: str, arguments: list[st
     option = str(getattr(error, "option_name", ""))
     prompt = next((a for a in arguments if option and a.startswith(option)), "")
     if " " in prompt or (prompt.startswith("-") and not prompt.startswith("--")):
-        return f"{message}; a prompt that begins with a dash goes behind --: {program} generate -- {prompt!r}"
+        return f"{message}; put -- before a prompt that begins with a dash: {program} generate -- {prompt!r}"
     names = getattr(getattr(error, "param", None), "opts", ())
     given = next((value for name, value in pairwise(arguments) if name in names), None)
     if given is not None:
@@ -117,7 +115,7 @@ def _usage_message(error: typer.TyperException, program: str, arguments: list[st
 
 
 def _unforeseen(error: Exception) -> str:
-    """One line for what nobody expected; CUDA's out-of-memory error is known by its name, without torch."""
+    """Return one line for an unexpected error; recognize CUDA's out-of-memory error without torch."""
     if type(error).__name__ == "OutOfMemoryError" or "can't allocate memory" in str(error):
         return OUT_OF_MEMORY
     text = " ".join(str(error).split())[:300]

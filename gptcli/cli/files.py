@@ -11,7 +11,7 @@ from gptcli.plots.figure import FORMATS
 
 
 def check_writable(path: Path | None) -> None:
-    """Raise `ResourceError` now for an output that could not be written after the work is done."""
+    """Raise `ResourceError` before the work begins if the output cannot be written after it."""
     if path is None:
         return
     if path.is_dir():
@@ -24,7 +24,10 @@ def check_writable(path: Path | None) -> None:
 
 
 def picture_format(path: Path | None) -> str | None:
-    """A picture's format by the ending of its name, None for no file; another ending is a `UsageError`."""
+    """Return the format of a picture by the ending of its name; None without a file.
+
+    Raises `UsageError` for any other ending.
+    """
     if path is None:
         return None
     ending = path.suffix.lower().lstrip(".")
@@ -34,18 +37,21 @@ def picture_format(path: Path | None) -> str | None:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Put `data` at `path`: beside it first, then by renaming; raises `ResourceError` and leaves no trace."""
+    """Write `data` to a temporary file next to `path`, then rename it to `path`.
+
+    Raises `ResourceError` if that fails, and leaves what was there as it was.
+    """
     try:
-        with _beside(path) as temporary:
+        with _temporary_file(path) as temporary:
             temporary.write_bytes(data)
     except OSError as error:
         raise ResourceError(f"--output {path}: {error.strerror}") from None
 
 
 @contextmanager
-def _beside(path: Path) -> Iterator[Path]:
-    """A path to write to, which takes the place of `path` when the block ends well."""
-    path = path.resolve()  # through a link: the file it names is replaced, the link stays
+def _temporary_file(path: Path) -> Iterator[Path]:
+    """Yield a path to write to; it replaces `path` when the block ends without an error."""
+    path = path.resolve()  # replace the file that a link points to, not the link
     if path.exists() and not path.is_file():
         yield path  # a device or a pipe cannot be replaced
         return

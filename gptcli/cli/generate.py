@@ -1,4 +1,4 @@
-"""`gptcli generate`: the model's continuation of a prompt, or of many."""
+"""`gptcli generate`: continue one prompt or many."""
 
 from gptcli.cli.arguments import takes
 from gptcli.cli.generate_arguments import GenerateArguments
@@ -10,8 +10,8 @@ from gptcli.system.torchrun import is_follower
 def generate(arguments: GenerateArguments) -> None:
     """Continue a prompt, greedily: the most probable token, again and again.
 
-    Without --weights a preset's weights are random, drawn from --seed, and its text is noise. The exception
-    is stories, which ships with its weights and is the model when none is named.
+    The default model is stories, a small trained model that ships with gptcli. Without --weights every other
+    preset gets random weights, drawn from --seed, and its text is noise.
 
     [bold]Examples[/bold]
 
@@ -37,7 +37,7 @@ def generate(arguments: GenerateArguments) -> None:
 
     notes = Notes(arguments.quiet or is_follower())
     decoding = arguments.generation_options()
-    if not is_follower():  # its files may lie on another machine
+    if not is_follower():  # the files may lie on another machine
         check_batch(arguments)
     source = arguments.source(notes)
     group = join(loading["device"])

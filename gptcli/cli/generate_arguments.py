@@ -13,48 +13,50 @@ from gptcli.errors import UsageError
 if TYPE_CHECKING:  # it imports NumPy
     from gptcli.api import GenerationOptions
 
-DECODING, SAMPLING, MANY = "Decoding", "Sampling (any of the first four turns it on)", "Many prompts"
+DECODING, SAMPLING, MANY = "Decoding", "Sampling (any of the first four options turns it on)", "Many prompts"
 
 
 @dataclass(frozen=True, kw_only=True)
 class GenerateArguments(options.ModelArguments):
-    """What the user typed after `gptcli generate`."""
+    """The arguments of `gptcli generate`."""
 
     prompt: Annotated[
         list[str] | None,
         typer.Argument(
-            metavar="PROMPT", help="The text to continue; - or nothing reads stdin.", show_default=False
+            metavar="PROMPT",
+            help="The text to continue; read from stdin if it is - or missing.",
+            show_default=False,
         ),
     ] = None
 
     max_new_tokens: Annotated[
         int,
-        option("--max-new-tokens", "-n", metavar="N", help="At most N new tokens.", panel=DECODING),
+        option("--max-new-tokens", "-n", metavar="N", help="Generate at most N tokens.", panel=DECODING),
     ] = 50
     stop: Annotated[
         list[str] | None,
-        option("--stop", metavar="TEXT", help="End before TEXT; repeatable.", panel=DECODING),
+        option("--stop", metavar="TEXT", help="Stop before TEXT; repeatable.", panel=DECODING),
     ] = None
-    ignore_eos: Annotated[bool, option("--ignore-eos", help="Go on past <|endoftext|>.", panel=DECODING)] = (
-        False
-    )
+    ignore_eos: Annotated[
+        bool, option("--ignore-eos", help="Do not stop at <|endoftext|>.", panel=DECODING)
+    ] = False
     overflow: Annotated[
         Literal["slide", "stop"],
         option(
             "--overflow",
-            help="Past the context length: slide the window, as the tutorial does, or stop.",
+            help="Past the context length, slide the window, as the tutorial does, or stop.",
             panel=DECODING,
         ),
     ] = "slide"
     plain_prompt: Annotated[
         bool,
-        option("--plain-prompt", help="Take <|endoftext|> in the prompt as ordinary text.", panel=DECODING),
+        option("--plain-prompt", help="Encode <|endoftext|> in the prompt as ordinary text.", panel=DECODING),
     ] = False
     no_kv_cache: Annotated[
         bool,
         option(
             "--no-kv-cache",
-            help="Compute everything again for each token, as the tutorial does.",
+            help="Recompute all keys and values for each token, as the tutorial does.",
             panel=DECODING,
         ),
     ] = False
@@ -62,9 +64,9 @@ class GenerateArguments(options.ModelArguments):
         Literal["auto", "lookup", "self", "off"],
         option(
             "--speculate",
-            help="Speculative decoding: verify several draft tokens at once, for the same text sooner."
-            " lookup drafts where text repeats itself, self by an int8 copy of the model, auto by both where"
-            " they pay.",
+            help="Speculative decoding verifies several draft tokens at once: the same text, faster. lookup"
+            " drafts where text repeats itself, self drafts with an int8 copy of the model, auto uses both"
+            " where they pay.",
             panel=DECODING,
         ),
     ] = "auto"
@@ -73,7 +75,7 @@ class GenerateArguments(options.ModelArguments):
         option(
             "--draft-tokens",
             metavar="N",
-            help="At most N draft tokens at once; default: as many as pay.",
+            help="Verify at most N draft tokens at once; default: as many as pay.",
             panel=DECODING,
         ),
     ] = None
@@ -83,28 +85,28 @@ class GenerateArguments(options.ModelArguments):
         option(
             "--temperature",
             metavar="X",
-            help="Sample, from logits divided by X; 0 is greedy.",
+            help="Divide the logits by X before sampling; 0 is greedy.",
             panel=SAMPLING,
         ),
     ] = None
     top_k: Annotated[
         int | None,
-        option("--top-k", metavar="N", help="Sample among the N most probable tokens.", panel=SAMPLING),
+        option("--top-k", metavar="N", help="Sample from the N most probable tokens.", panel=SAMPLING),
     ] = None
     top_p: Annotated[
         float | None,
         option(
             "--top-p",
             metavar="P",
-            help="Sample among the fewest tokens with a total probability of P.",
+            help="Sample from the most probable tokens that together reach probability P.",
             panel=SAMPLING,
         ),
     ] = None
     num_samples: Annotated[
-        int, option("--num-samples", metavar="N", help="Sample N continuations.", panel=SAMPLING)
+        int, option("--num-samples", metavar="N", help="Print N sampled continuations.", panel=SAMPLING)
     ] = 1
     separator: Annotated[
-        str, option("--separator", metavar="TEXT", help="The line between them.", panel=SAMPLING)
+        str, option("--separator", metavar="TEXT", help="The line between continuations.", panel=SAMPLING)
     ] = "---"
 
     input: Annotated[
@@ -113,42 +115,46 @@ class GenerateArguments(options.ModelArguments):
             "--input",
             "-i",
             metavar="FILE",
-            help="Prompts: .txt, one a line; .jsonl, with prompt, and id and max_new_tokens if you like;"
-            " .csv with --column. - is stdin.",
+            help="A file of prompts: .txt with one per line; .jsonl with prompt and, optionally, id and"
+            " max_new_tokens; .csv with --column; or - for stdin.",
             panel=MANY,
         ),
     ] = None
     input_format: Annotated[
         Literal["txt", "jsonl", "csv"] | None,
-        option("--input-format", help="The input's format, if its name does not tell.", panel=MANY),
+        option("--input-format", help="The format of --input; default: by its ending.", panel=MANY),
     ] = None
     column: Annotated[
         str | None,
-        option("--column", metavar="NAME", help="The column of a .csv with the prompts.", panel=MANY),
+        option(
+            "--column", metavar="NAME", help="The column of a .csv file that holds the prompts.", panel=MANY
+        ),
     ] = None
     batch_size: Annotated[
         str,
         option(
             "--batch-size",
             metavar="N|auto",
-            help="Prompts that are decoded together; auto takes 32, on CUDA 128, or what fits.",
+            help="Decode up to N sequences together; auto: 32 on a CPU, 128 on CUDA, or what fits.",
             panel=MANY,
         ),
     ] = "auto"
-    resume: Annotated[bool, option("--resume", help="Go on with an --output that exists.", panel=MANY)] = (
-        False
-    )
-    force: Annotated[bool, option("--force", help="Overwrite an --output that exists.", panel=MANY)] = False
+    resume: Annotated[bool, option("--resume", help="Continue an existing --output.", panel=MANY)] = False
+    force: Annotated[bool, option("--force", help="Overwrite an existing --output.", panel=MANY)] = False
     fail_fast: Annotated[
         bool,
-        option("--fail-fast", help="Stop at a bad line, instead of an error record.", panel=MANY),
+        option("--fail-fast", help="Stop at the first error instead of writing an error record.", panel=MANY),
     ] = False
 
     device: options.Device = "auto"
     dtype: options.Dtype = "auto"
     quantize: Annotated[
         Literal["int8"] | None,
-        option("--quantize", help="Weights in int8, a scale per row; sums in float.", panel=options.RUN),
+        option(
+            "--quantize",
+            help="Store the weights as int8 with a scale per row; products sum in floating point.",
+            panel=options.RUN,
+        ),
     ] = None
     engine: Annotated[
         Literal["auto", "native", "torch"],
@@ -161,7 +167,7 @@ class GenerateArguments(options.ModelArguments):
     ] = "auto"
     threads: Annotated[
         int | None,
-        option("--threads", metavar="N", help="Threads on a CPU; default: all cores.", panel=options.RUN),
+        option("--threads", metavar="N", help="CPU threads; default: all cores.", panel=options.RUN),
     ] = None
     seed: options.Seed = 123
 
@@ -170,16 +176,17 @@ class GenerateArguments(options.ModelArguments):
     ] = False
     json: options.Json = False
     logprobs: Annotated[
-        bool, option("--logprobs", help="With --json: each token's log-probability.", panel=options.OUT)
+        bool,
+        option("--logprobs", help="Add each token's log-probability to the JSON record.", panel=options.OUT),
     ] = False
     stats: Annotated[
-        bool, option("--stats", help="Seconds, tokens/s and GB/s on stderr.", panel=options.OUT)
+        bool, option("--stats", help="Print seconds, tokens/s and GB/s on stderr.", panel=options.OUT)
     ] = False
     output: options.Output = None
     quiet: options.Quiet = False
 
     def generation_options(self) -> "GenerationOptions":
-        """Return how to decode; raises `UsageError` for values that cannot be."""
+        """Return the options of decoding; raises `UsageError` for invalid values."""
         from gptcli.api import GenerationOptions
 
         if self.logprobs and not (self.json or self.input is not None):
@@ -202,7 +209,7 @@ class GenerateArguments(options.ModelArguments):
         )
 
     def load_options(self) -> dict[str, Any]:
-        """Return how to load the model; raises `UsageError` for values that cannot be."""
+        """Return the options of loading the model; raises `UsageError` for invalid values."""
         if self.threads is not None and not 1 <= self.threads <= 1024:
             raise UsageError(f"--threads {self.threads}: expected a number from 1 to 1024")
         return {

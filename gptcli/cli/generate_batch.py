@@ -1,35 +1,35 @@
-"""`gptcli generate --input`: records in, records out, and what is told meanwhile."""
+"""`gptcli generate --input`: continue many prompts, one record each."""
 
 from __future__ import annotations
 
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
-from dataclasses import replace
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gptcli import api
-from gptcli.api import GenerationOptions, ModelSource, PromptRecord, Result
+from gptcli.api import GenerationOptions, ModelSource, PromptRecord, PromptSource, Result
 from gptcli.cli.generate_arguments import GenerateArguments
-from gptcli.cli.json_text import to_json_line
-from gptcli.cli.output import Notes, OutputWriter, print_stderr
+from gptcli.cli.output import Notes, print_stderr
 from gptcli.cli.processes import SharedRecords, load_model
 from gptcli.cli.progress import progress_bar
 from gptcli.cli.prompt_records import choose_format, count_records, open_input, read_records
 from gptcli.cli.read_ahead import ReadAhead
-from gptcli.cli.record import batch_record
 from gptcli.cli.record_file import RecordFile
-from gptcli.errors import GptcliError, UsageError
+from gptcli.cli.result_writer import ResultWriter
+from gptcli.errors import GptcliError, UsageError, count
 
 if TYPE_CHECKING:
-    from gptcli.api import LoadedModel
+    from gptcli.api import LoadedModel, ProcessGroup
 
-READ_AHEAD = 1024
+READ_AHEAD = 1024  # records
 
 
 def check_batch(arguments: GenerateArguments) -> None:
-    """Raise `UsageError` for options of a batch that cannot be, before anything is loaded."""
+    """Raise `UsageError` for options that contradict each other, before anything is loaded."""
     source, output = arguments.input, arguments.output
     if source is None:
         if (
@@ -39,10 +39,10 @@ def check_batch(arguments: GenerateArguments) -> None:
             or arguments.column
             or arguments.input_format
         ):
-            raise UsageError("--resume, --force, --fail-fast, --column, --input-format are for --input")
+            raise UsageError("--resume, --force, --fail-fast, --column and --input-format need --input")
         return
     if arguments.prompt:
-        raise UsageError("a prompt and --input: give one of them")
+        raise UsageError("give a prompt or --input, not both")
     choose_format(source, arguments.input_format, arguments.column)
     if str(source) != "-" and not source.exists():
         raise UsageError(f"--input {source}: no such file")
@@ -50,15 +50,15 @@ def check_batch(arguments: GenerateArguments) -> None:
         raise UsageError(f"--input {source}: is a folder")
     _batch_size(arguments.batch_size)
     if arguments.resume and arguments.force:
-        raise UsageError("--resume goes on with the output file, --force writes it anew; give one")
+        raise UsageError("--resume continues the output file, --force overwrites it; give one of them")
     if output is None:
         if arguments.resume or arguments.force:
-            raise UsageError("--resume and --force are for an --output file")
+            raise UsageError("--resume and --force need an --output file")
         return
     if output.suffix.lower() != ".jsonl" and (output.is_file() or not output.exists()):
         raise UsageError(f"--output {output}: records are JSON lines; give a name ending in .jsonl")
     if source.exists() and output.exists() and source.samefile(output):
-        raise UsageError(f"--output {output}: is the input")
+        raise UsageError(f"--output {output}: is the input file as well; name another file")
 
 
 def generate_batch(
@@ -68,7 +68,7 @@ def generate_batch(
     loading: dict[str, Any],
     notes: Notes,
 ) -> None:
-    """Decode all prompts of the input; raises `GptcliError` in the end when records have errors.
+    """Decode all prompts of the input; raises `GptcliError` at the end if records have errors.
 
     Of several processes the first reads and writes.
     """
@@ -76,110 +76,108 @@ def generate_batch(
     if group is not None and not group.is_first:
         arguments = replace(arguments, output=None, resume=False)
     with ExitStack() as opened:
-        run = _BatchRun(arguments, options, notes, opened, group)
-        model = load_model(source, notes, cache_tokens=0, **loading)
-        run.decode(source, model)
-
-
-class _BatchRun:
-    """A run over many prompts; made before the model is loaded, so that faults of its files come first."""
-
-    def __init__(
-        self,
-        arguments: GenerateArguments,
-        options: GenerationOptions,
-        notes: Notes,
-        opened: ExitStack,
-        group: Any,
-    ) -> None:
-        assert arguments.input is not None
-        self._arguments, self._options, self._notes = arguments, options, notes
-        is_first = group is None or group.is_first
-        input_format = choose_format(arguments.input, arguments.input_format, arguments.column)
-        self._file: RecordFile | None = None
-        if arguments.output is not None:
-            self._file = RecordFile(arguments.output, resume=arguments.resume, force=arguments.force)
-            opened.callback(self._file.close)
-        records: Iterator[PromptRecord] = iter(())
-        if is_first:
-            records = read_records(open_input(arguments.input), input_format, arguments.column)
-        if self._file is not None and arguments.resume:
-            self._file.skip_done(records)
-        self._first = self._file.n_records if self._file else 0
-        self._n_errors = self._file.n_errors if self._file else 0
-        if self._first:
-            notes.note(f"{self._first:,} records are there already")
-        self._total = None if notes.quiet else count_records(arguments.input, input_format)
-        own: ReadAhead[PromptRecord] = ReadAhead(records, READ_AHEAD)
-        opened.callback(own.close)
-        self._prompts: ReadAhead[PromptRecord] | SharedRecords[PromptRecord] = own
+        # The files are opened before the model is loaded, so that their faults come first.
+        file = _open_output(arguments, opened)
+        prompts = _open_input(arguments, file, group, opened)
+        done = _Counts() if file is None else _Counts(file.n_records, file.n_errors)
+        if done.n_records:
+            notes.note(f"{arguments.output} holds {count(done.n_records, 'record')} already")
         if group is not None:
-            self._prompts = SharedRecords(own, group)
-            self._first = group.broadcast_object(self._first)
-
-    def decode(self, source: ModelSource, model: LoadedModel) -> None:
-        """Decode and write every record, and tell how it went."""
-        self._source, self._model, self._writer = source, model, OutputWriter(None)
-        self._n_records, self._n_tokens, self._n_cropped = self._first, 0, 0
-        size = _batch_size(self._arguments.batch_size)
+            done.n_records = group.broadcast_object(done.n_records)
+        n_resumed, total = done.n_records, None if notes.quiet else _count_prompts(arguments)
+        model = load_model(source, notes, cache_tokens=0, **loading)
+        size = _batch_size(arguments.batch_size)
         size = api.fitting_batch_size(model) if size == "auto" else size
+        writer = ResultWriter(arguments, file, source, model)
         start = time.perf_counter()
-        results = api.generate_batch(
-            model, self._prompts, self._options, batch_size=size, first_index=self._first
+        results = api.generate_batch(model, prompts, options, batch_size=size, first_index=n_resumed)
+        is_wanted = not notes.quiet and (file is not None or not sys.stdout.isatty())
+        with _note_how_to_resume(file, notes), progress_bar(total, is_wanted=is_wanted) as bar:
+            for result in results:
+                writer.write(result)
+                done.add(result)
+                bar.advance(done.n_records, done.n_tokens)
+    if arguments.stats:
+        seconds = time.perf_counter() - start
+        print_stderr(_stats_line(done.n_records - n_resumed, done.n_tokens, seconds, size, model))
+    if done.n_cropped:
+        notes.warn(
+            f"{count(done.n_cropped, 'prompt')} longer than the context of {model.config.context_length}:"
+            " only the last tokens were used (--overflow stop refuses such prompts)"
         )
-        try:
-            is_wanted = not self._notes.quiet and (self._file is not None or not sys.stdout.isatty())
-            with progress_bar(self._total, is_wanted=is_wanted) as bar:
-                for result in results:
-                    self._write(result)
-                    bar.advance(self._n_records, self._n_tokens)
-        except BaseException:
-            if self._file is not None and (n := self._file.count()) is not None:
-                self._notes.note(f"{n:,} records are written; --resume goes on behind them")
-            raise
-        if self._arguments.stats:
-            seconds, n_done = time.perf_counter() - start, self._n_records - self._first
-            print_stderr(
-                f"load {model.load_seconds:.2f} s · {n_done:,} records, {self._n_tokens:,} tokens in"
-                f" {seconds:.2f} s, {self._n_tokens / seconds:,.1f} tokens/s,"
-                f" {n_done / seconds:,.1f} records/s"
-                f" · {size} side by side · {model.device} {model.dtype}"
-            )
-        if self._n_cropped:
-            self._notes.warn(
-                f"{self._n_cropped:,} prompts are longer than the context of {model.config.context_length}:"
-                " only their ends were used (--overflow stop refuses them)"
-            )
-        if self._n_errors:
-            raise GptcliError(f"{self._n_errors:,} of {self._n_records:,} records are errors")
+    if done.n_errors:
+        raise GptcliError(f"errors in {done.n_errors:,} of {count(done.n_records, 'record')}")
 
-    def _write(self, result: Result) -> None:
-        if result.error is not None and self._arguments.fail_fast:
-            raise GptcliError(f"--fail-fast: {result.error}")
-        if self._file is not None or self._arguments.json:
-            record = batch_record(result, self._source, self._model, logprobs=self._options.logprobs)
-            line = to_json_line(record)
-            if self._file is not None:
-                self._file.write(line)
-            else:
-                self._writer.write(line + "\n")
-        else:
-            self._write_text(result)
-        self._n_records += 1
-        self._n_errors += result.error is not None
-        self._n_cropped += result.is_cropped
-        self._n_tokens += 0 if result.output is None else result.output.n_tokens
 
-    def _write_text(self, result: Result) -> None:
-        """Write every sample after a separator, but the first; an error's place stays empty."""
-        output = result.output
-        if result.error is not None:
-            print_stderr(f"error: {result.error}")
-        texts = [""] if output is None else [completion.text for completion in output.completions]
-        prompt = "" if output is None or self._arguments.no_echo else output.prompt
-        for i, text in enumerate(texts):
-            separator = f"{self._arguments.separator}\n" if self._n_records or i else ""
-            self._writer.write(f"{separator}{prompt}{text}\n")
+@dataclass
+class _Counts:
+    """The counts of a run. Records and errors include those of a resumed file; the rest are of this run."""
+
+    n_records: int = 0
+    n_errors: int = 0
+    n_tokens: int = 0
+    n_cropped: int = 0
+
+    def add(self, result: Result) -> None:
+        """Count one more result."""
+        self.n_records += 1
+        self.n_errors += result.error is not None
+        self.n_cropped += result.is_cropped
+        self.n_tokens += 0 if result.output is None else result.output.n_tokens
+
+
+def _open_output(arguments: GenerateArguments, opened: ExitStack) -> RecordFile | None:
+    if arguments.output is None:
+        return None
+    file = RecordFile(arguments.output, resume=arguments.resume, force=arguments.force)
+    opened.callback(file.close)
+    return file
+
+
+def _open_input(
+    arguments: GenerateArguments, file: RecordFile | None, group: ProcessGroup | None, opened: ExitStack
+) -> PromptSource:
+    """Return the prompts that have no record in `file` yet."""
+    records: Iterator[PromptRecord] = iter(())
+    if group is None or group.is_first:
+        path, input_format = _input(arguments)
+        records = read_records(open_input(path), input_format, arguments.column)
+    if file is not None and arguments.resume:
+        file.skip_done(records)
+    read_ahead: ReadAhead[PromptRecord] = ReadAhead(records, READ_AHEAD)
+    opened.callback(read_ahead.close)
+    if group is None:
+        return read_ahead
+    return SharedRecords(read_ahead, group)
+
+
+def _count_prompts(arguments: GenerateArguments) -> int | None:
+    return count_records(*_input(arguments))
+
+
+def _input(arguments: GenerateArguments) -> tuple[Path, str]:
+    """Return the path of the input and its format."""
+    assert arguments.input is not None
+    return arguments.input, choose_format(arguments.input, arguments.input_format, arguments.column)
+
+
+@contextmanager
+def _note_how_to_resume(file: RecordFile | None, notes: Notes) -> Iterator[None]:
+    """Print how many records the file holds, and how to continue, if the block is interrupted."""
+    try:
+        yield
+    except BaseException:
+        if file is not None and (n := file.count()) is not None:
+            notes.note(f"{file.path} holds {count(n, 'record')}; --resume continues after them")
+        raise
+
+
+def _stats_line(n_records: int, n_tokens: int, seconds: float, batch_size: int, model: LoadedModel) -> str:
+    return (
+        f"load {model.load_seconds:.2f} s · {count(n_records, 'record')}, {count(n_tokens, 'token')} in"
+        f" {seconds:.2f} s, {n_tokens / seconds:,.1f} tokens/s, {n_records / seconds:,.1f} records/s"
+        f" · batch size {batch_size} · {model.device} {model.dtype}"
+    )
 
 
 def _batch_size(text: str) -> Any:
@@ -187,5 +185,5 @@ def _batch_size(text: str) -> Any:
     if text == "auto":
         return text
     if not (text.isdecimal() and int(text) >= 1):
-        raise UsageError(f"--batch-size {text!r}: expected auto, or a whole number from 1 on")
+        raise UsageError(f"--batch-size {text!r}: expected auto or a whole number, 1 or more")
     return int(text)

@@ -1,4 +1,4 @@
-"""`gptcli generate` with one prompt: its text as it comes, or its record."""
+"""`gptcli generate` with one prompt: text as it is generated, or a JSON record."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gptcli.cli.output import Notes, OutputWriter, print_stderr
 from gptcli.cli.processes import load_model
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.record import json_record, stats_line
+from gptcli.errors import count
 from gptcli.tokenizer import Tokenizer
 
 
@@ -24,7 +25,7 @@ def generate_prompt(
     loading: dict[str, Any],
     notes: Notes,
 ) -> None:
-    """Decode every sample of the prompt and write it; of several processes the first reads and writes."""
+    """Decode all samples of the prompt and write them. Of several processes the first reads and writes."""
     group = loading["group"]
     is_first = group is None or group.is_first
     output = arguments.output if is_first else None
@@ -40,7 +41,7 @@ def generate_prompt(
     for sample in range(options.num_samples):
         pieces = (token.text for token in generation.stream(sample))
         if arguments.json:
-            deque(pieces, maxlen=0)  # runs to the end, keeps nothing
+            deque(pieces, maxlen=0)  # decode to the end and keep no text
         else:
             writer.write(f"{arguments.separator}\n" if sample else "")
             _write_text(writer, "" if arguments.no_echo else prompt, pieces)
@@ -49,13 +50,13 @@ def generate_prompt(
         writer.write(to_json(json_record(done, source, model, logprobs=options.logprobs)) + "\n")
     writer.close()
     if done.ids_without_text:
-        notes.note(f"{done.ids_without_text} generated ids stand for no text in the vocabulary")
+        notes.note(f"{count(done.ids_without_text, 'generated id')} without text in the vocabulary")
     if arguments.stats:
         print_stderr(stats_line(done, model))
 
 
 def _write_text(writer: OutputWriter, prompt: str, pieces: Iterator[str]) -> None:
-    """Write prompt and continuation as they come, then a newline; an interruption leaves a whole line."""
+    """Write the prompt, the continuation as it comes, and a newline, even after an interruption."""
     try:
         writer.write(prompt)
         for piece in pieces:

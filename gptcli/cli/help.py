@@ -1,4 +1,4 @@
-"""The look of `--help`: no Python types next to flags and arguments, which say nothing to a user."""
+"""The look of `--help`: paragraphs that fill the line, and no Python types next to flags and arguments."""
 
 from typing import Any
 
@@ -7,6 +7,11 @@ from typer.core import TyperCommand, TyperGroup
 
 class PlainCommand(TyperCommand):
     """A command with this look."""
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        """Make the command; Typer would keep the line breaks of every paragraph but the first."""
+        super().__init__(*args, **options)
+        self.help = join_lines(self.help or "")
 
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters; Typer would show `<bool>` for a flag and `<list[str]>` for an argument."""
@@ -19,6 +24,11 @@ class PlainGroup(TyperGroup):
     def get_params(self, ctx: Any) -> list[Any]:
         """Return the parameters, flags without their type."""
         return _without_types(super().get_params(ctx))
+
+
+def join_lines(text: str) -> str:
+    """Return a docstring with each paragraph on one line, for a terminal of any width."""
+    return "\n\n".join(" ".join(paragraph.split()) for paragraph in text.split("\n\n"))
 
 
 def _without_types(parameters: list[Any]) -> list[Any]:

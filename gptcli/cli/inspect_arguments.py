@@ -1,4 +1,4 @@
-"""Every option of `gptcli inspect`, with its help and its default, and the checks that need nothing else."""
+"""Every option of `gptcli inspect`, with its help, its default, and the checks between options."""
 
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -18,62 +18,77 @@ PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradien
 
 @dataclass(frozen=True, kw_only=True)
 class InspectArguments(options.ModelArguments):
-    """What the user typed after `gptcli inspect`."""
+    """The arguments of `gptcli inspect`."""
 
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="WEIGHTS", help="A weights file or folder: the same as --weights.", show_default=False
+            metavar="WEIGHTS", help="A weights file or folder, the same as --weights.", show_default=False
         ),
     ] = None
     prompt: Annotated[
         str | None,
-        option(metavar="TEXT", help="Run TEXT through the model; shows its tokens.", panel=PASS),
+        option(metavar="TEXT", help="Run TEXT through the model and show its tokens.", panel=PASS),
     ] = None
-    top_k: Annotated[int | None, option(metavar="N", help="The N most probable next tokens.", panel=PASS)] = (
-        None
-    )
+    top_k: Annotated[
+        int | None, option(metavar="N", help="Show the N most probable next tokens.", panel=PASS)
+    ] = None
     position: Annotated[
         int | None,
-        option(metavar="P", help="... after token P, from 0; default: the last.", panel=PASS),
+        option(
+            metavar="P",
+            help="For --top-k and --logit-lens: predict after token P, from 0; default: the last.",
+            panel=PASS,
+        ),
     ] = None
     all_positions: Annotated[
         bool,
-        option("--all-positions", help="Each token's log-probability; perplexity.", panel=PASS),
+        option("--all-positions", help="Show each token's log-probability, and the perplexity.", panel=PASS),
     ] = False
-    layers: Annotated[bool, option("--layers", help="Statistics after every sub-layer.", panel=PASS)] = False
-    logit_lens: Annotated[bool, option("--logit-lens", help="What each layer would predict.", panel=PASS)] = (
+    layers: Annotated[bool, option("--layers", help="Show statistics after every sub-layer.", panel=PASS)] = (
         False
     )
-    attention: Annotated[
-        bool, option("--attention", help="Attention maps; a picture with -o.", panel=PASS)
+    logit_lens: Annotated[
+        bool, option("--logit-lens", help="Show what each layer would predict.", panel=PASS)
     ] = False
-    layer: Annotated[int, option(metavar="L", help="... of layer L, from 0.", panel=PASS)] = 0
+    attention: Annotated[
+        bool, option("--attention", help="Show attention maps; with --output, draw a picture.", panel=PASS)
+    ] = False
+    layer: Annotated[int, option(metavar="L", help="For --attention: the layer, from 0.", panel=PASS)] = 0
     head: Annotated[
         int | None,
-        option(metavar="H", help="... of head H, from 0; default: all.", panel=PASS),
+        option(metavar="H", help="For --attention: the head, from 0; default: all.", panel=PASS),
     ] = None
-    shapes: Annotated[bool, option("--shapes", help="The shapes at every module.", panel=PASS)] = False
-    batch: Annotated[int, option(metavar="B", help="... without a prompt, for B rows", panel=PASS)] = 2
-    tokens: Annotated[int, option(metavar="T", help="... of T tokens each.", panel=PASS)] = 3
+    shapes: Annotated[bool, option("--shapes", help="Show the shapes at every module.", panel=PASS)] = False
+    batch: Annotated[
+        int, option(metavar="B", help="For --shapes without a prompt: rows of the batch.", panel=PASS)
+    ] = 2
+    tokens: Annotated[
+        int, option(metavar="T", help="For --shapes without a prompt: tokens per row.", panel=PASS)
+    ] = 3
     tensor_stats: Annotated[
         bool,
-        option("--tensor-stats", help="Range, mean, zeros, NaN of each tensor.", panel=NUMBERS),
+        option("--tensor-stats", help="Show range, mean, zeros and NaN of each tensor.", panel=NUMBERS),
     ] = False
-    check: Annotated[bool, option("--check", help="The same; exit 1 on NaN or infinity.", panel=NUMBERS)] = (
-        False
-    )
+    check: Annotated[
+        bool,
+        option("--check", help="Like --tensor-stats, with exit status 1 for NaN or infinity.", panel=NUMBERS),
+    ] = False
     diff: Annotated[
         Path | None,
-        option(metavar="FILE|DIR", help="Compare with other weights.", panel=NUMBERS),
+        option(metavar="FILE|DIR", help="Compare with these weights.", panel=NUMBERS),
     ] = None
     gradients: Annotated[
         bool,
-        option("--gradients", help="By layer, with shortcuts and without.", panel=GRADIENTS),
+        option("--gradients", help="Show gradients by layer, with shortcuts and without.", panel=GRADIENTS),
     ] = False
     layer_sizes: Annotated[
         str | None,
-        option(metavar="N,N,…", help="... of a small network; default: 3,3,3,3,3,1.", panel=GRADIENTS),
+        option(
+            metavar="N,N,…",
+            help="For --gradients: layer sizes of a small network; default: 3,3,3,3,3,1.",
+            panel=GRADIENTS,
+        ),
     ] = None
     device: options.Device = "auto"
     seed: options.Seed = 123
@@ -82,7 +97,7 @@ class InspectArguments(options.ModelArguments):
     quiet: options.Quiet = False
 
     def checked(self) -> "InspectArguments":
-        """Return the arguments with one name for the weights; raises `UsageError` for what cannot be."""
+        """Return the arguments, with the weights in `weights` alone; raises `UsageError` for invalid ones."""
         if self.file is not None and self.weights is not None:
             raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
         checked = replace(
@@ -96,14 +111,14 @@ class InspectArguments(options.ModelArguments):
 
     @property
     def looks_inside(self) -> bool:
-        """Return whether the options ask for the insides of a forward pass."""
+        """Return whether an option asks for the insides of a forward pass."""
         return self.top_k is not None or any(
             (self.all_positions, self.layers, self.logit_lens, self.attention, self.shapes)
         )
 
     @property
     def draws(self) -> bool:
-        """Return whether `--output` is a picture."""
+        """Return whether `--output` gets a picture."""
         return self.attention or self.gradients
 
     def _check_usage(self) -> None:
@@ -112,13 +127,13 @@ class InspectArguments(options.ModelArguments):
         has_weights = self.weights is not None or self.pretrained
         if of_numbers and not has_weights:
             raise UsageError(
-                "--tensor-stats, --check and --diff read the numbers of a weights file; give one"
+                "--tensor-stats, --check and --diff read a weights file; give one with --weights"
             )
         if sum((of_numbers, self.gradients, self.looks_inside)) > 1 or (
             of_numbers and self.prompt is not None
         ):
             raise UsageError(
-                "a file's numbers, gradients, and a look inside a pass are three answers; ask for one"
+                "the numbers in a file, one forward pass and gradients are separate views; ask for one"
             )
         if self.looks_inside and self.prompt is None and not self.shapes:
             raise UsageError(
@@ -127,7 +142,9 @@ class InspectArguments(options.ModelArguments):
         if self.layer_sizes is not None and not self.gradients:
             raise UsageError("--layer-sizes is for --gradients")
         if has_weights and (self.gradients or (self.shapes and self.prompt is None)):
-            raise UsageError("that needs no weights: give a --preset or --config, and leave the weights out")
+            raise UsageError(
+                "--gradients and --shapes without a prompt take no weights; give --preset or --config"
+            )
         for name, value in (("--top-k", self.top_k), ("--batch", self.batch), ("--tokens", self.tokens)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} {value}: expected 1 or more")

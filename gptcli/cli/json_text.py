@@ -7,7 +7,7 @@ from typing import Any
 
 
 def to_json(value: Any, indent: str = "") -> str:
-    """Strict JSON, a line a key, a list of numbers or names on one line.
+    """Return strict JSON with one key per line; a list of numbers or names stays on one line.
 
     Numbers that are not finite become the strings "NaN", "Infinity", "-Infinity".
     """
@@ -28,7 +28,7 @@ def to_json(value: Any, indent: str = "") -> str:
 
 
 def to_json_line(value: Any) -> str:
-    """The same on one line, as JSON lines want it."""
+    """Return strict JSON on one line, for a file of JSON lines."""
     if isinstance(value, Mapping):
         items = [f"{json.dumps(str(k), ensure_ascii=False)}: {to_json_line(v)}" for k, v in value.items()]
         return "{" + ", ".join(items) + "}"

@@ -19,7 +19,10 @@ DTYPE_NAMES = ("auto", *COMPUTE_DTYPES)
 
 
 def check_device(name: str) -> str:
-    """The device's name in lower case, if it could be one; whether it is there is for torch to say."""
+    """Return the device's name in lower case; raises `UsageError` for a name that is none.
+
+    Whether this machine has the device is checked when the model is loaded.
+    """
     lower = name.lower()
     if not re.fullmatch(r"auto|cpu|cuda(:\d{1,3})?", lower):
         raise UsageError(f"--device {name!r}: expected auto, cpu, cuda or cuda:N")
@@ -27,7 +30,7 @@ def check_device(name: str) -> str:
 
 
 def check_dtype(name: str) -> str:
-    """The dtype's name in lower case, if it is one of ours."""
+    """Return the dtype's name in lower case; raises `UsageError` for an unknown one."""
     lower = name.lower()
     if lower not in DTYPE_NAMES:
         raise UsageError(f"--dtype {name!r}: expected one of {', '.join(DTYPE_NAMES)}")
@@ -35,26 +38,26 @@ def check_dtype(name: str) -> str:
 
 
 def check_seed(seed: int) -> int:
-    """The seed, if torch's generator takes it."""
+    """Return the seed; raises `UsageError` for one that torch's generator does not take."""
     if not 0 <= seed < 2**63:
         raise UsageError(f"--seed {seed}: expected a whole number from 0 to 2⁶³ - 1")
     return seed
 
 
 def complete_preset(incomplete: str) -> list[str]:
-    """Presets that begin so, for the shell."""
+    """Return the presets that begin with `incomplete`, for the shell's completion."""
     from gptcli.config.presets import preset_names
 
     return [name for name in preset_names() if name.startswith(incomplete.lower())]
 
 
 def complete_device(incomplete: str) -> list[str]:
-    """Devices that begin so."""
+    """Return the devices that begin with `incomplete`."""
     return [name for name in ("auto", "cpu", "cuda", "cuda:0") if name.startswith(incomplete.lower())]
 
 
 def complete_dtype(incomplete: str) -> list[str]:
-    """Dtypes that begin so."""
+    """Return the dtypes that begin with `incomplete`."""
     return [name for name in DTYPE_NAMES if name.startswith(incomplete.lower())]
 
 
@@ -67,7 +70,7 @@ Preset = Annotated[
         "-p",
         metavar="NAME",
         autocompletion=complete_preset,
-        help="A model by name, such as gpt2-small or gpt-124m; gptcli params --all lists them.",
+        help="A model by name, such as gpt2-small or gpt-124m; listed by gptcli params --all.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -84,7 +87,7 @@ Config = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", metavar="KEY=VALUE", help="Override one config key; repeatable.", rich_help_panel=MODEL
+        "--set", metavar="KEY=VALUE", help="Override a key of the config; repeatable.", rich_help_panel=MODEL
     ),
 ]
 Weights = Annotated[
@@ -93,7 +96,7 @@ Weights = Annotated[
         "--weights",
         "-w",
         metavar="FILE|DIR|hf:OWNER/NAME[@REVISION]",
-        help="A .safetensors file, a folder with model.safetensors or its shards, or a repository of the"
+        help="A .safetensors file, a folder with model.safetensors or its shards, or a repository on the"
         " Hugging Face hub.",
         rich_help_panel=MODEL,
     ),
@@ -102,7 +105,7 @@ Pretrained = Annotated[
     bool,
     typer.Option(
         "--pretrained",
-        help="OpenAI's weights of the gpt2-* preset, from the Hugging Face hub.",
+        help="Load OpenAI's weights of the gpt2-* preset from the Hugging Face hub.",
         rich_help_panel=MODEL,
     ),
 ]
@@ -112,7 +115,7 @@ Device = Annotated[
         "--device",
         metavar="NAME",
         autocompletion=complete_device,
-        help="auto, cpu, cuda or cuda:N; auto takes CUDA when there is one.",
+        help="auto, cpu, cuda or cuda:N; auto is CUDA if there is a GPU, else the CPU.",
         rich_help_panel=RUN,
     ),
 ]
@@ -122,7 +125,7 @@ Dtype = Annotated[
         "--dtype",
         metavar="NAME",
         autocompletion=complete_dtype,
-        help="auto, float32, bfloat16 or float16; auto is float32 on a CPU, the file's own on CUDA.",
+        help="auto, float32, bfloat16 or float16; auto is float32 on a CPU and the file's dtype on CUDA.",
         rich_help_panel=RUN,
     ),
 ]
@@ -131,11 +134,11 @@ Seed = Annotated[
     typer.Option(
         "--seed",
         metavar="N",
-        help="Draws the samples, and the weights where there are none.",
+        help="Seed of the samples, and of random weights.",
         rich_help_panel=RUN,
     ),
 ]
-Json = Annotated[bool, typer.Option("--json", help="One JSON document instead of text.", rich_help_panel=OUT)]
+Json = Annotated[bool, typer.Option("--json", help="Print JSON instead of text.", rich_help_panel=OUT)]
 Output = Annotated[
     Path | None,
     typer.Option(
@@ -149,7 +152,7 @@ Output = Annotated[
 Quiet = Annotated[
     bool,
     typer.Option(
-        "--quiet", "-q", help="No notes and warnings on stderr; errors still come.", rich_help_panel=OUT
+        "--quiet", "-q", help="Print no notes and warnings on stderr, only errors.", rich_help_panel=OUT
     ),
 ]
 
@@ -165,7 +168,7 @@ class ModelArguments:
     pretrained: Pretrained = False
 
     def source(self, notes: Notes, *, use_shipped: bool = True) -> "ModelSource":
-        """Return the model that they name, with its notes told; a repository's weights are fetched."""
+        """Return the model that the options name, and print its notes; a repository's weights are fetched."""
         from gptcli.weights.source import select_source
 
         source = select_source(
@@ -182,7 +185,7 @@ class ModelArguments:
         return source
 
     def local_weights(self, notes: Notes) -> Path | None:
-        """Return the file or folder of the weights that they name; a repository's are fetched."""
+        """Return the file or folder of the weights that the options name; a repository's are fetched."""
         from gptcli.weights.source import named_weights
 
         weights = named_weights(self.weights, pretrained=self.pretrained, preset=self.preset)
@@ -190,7 +193,7 @@ class ModelArguments:
 
 
 def fetch_weights(weights: Path, notes: Notes) -> Path:
-    """Return the file or folder of these weights; a repository's are fetched, and a note says so."""
+    """Return the file or folder of these weights; a repository's are fetched, with a note."""
     from gptcli.weights.source import local_weights
 
     path, found = local_weights(weights, show_progress=shows_progress(notes))
@@ -200,5 +203,5 @@ def fetch_weights(weights: Path, notes: Notes) -> Path:
 
 
 def shows_progress(notes: Notes) -> bool:
-    """Return whether a progress bar would be seen and is wanted."""
+    """Return whether to show a progress bar: on a terminal, and not with `--quiet`."""
     return sys.stderr.isatty() and not notes.quiet

@@ -1,4 +1,4 @@
-"""What leaves the program: raw text and strict JSON on stdout or to a file, notes on stderr."""
+"""The answer on stdout or in a file, and notes on stderr."""
 
 import sys
 from pathlib import Path
@@ -12,12 +12,12 @@ _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if
 
 
 def visible(text: str) -> str:
-    """`text` with its control characters written out, so that it cannot drive the terminal."""
+    """Return `text` with its control characters spelled out, so that it cannot drive the terminal."""
     return text.translate(_VISIBLE)
 
 
 class ReaderGone(BaseException):
-    """Whoever read our stdout has left (`| head -1`): nothing more to say, to anybody."""
+    """The reader of stdout has gone away (`| head -1`): the program ends without a message."""
 
 
 class Notes:
@@ -27,32 +27,34 @@ class Notes:
         self.quiet = quiet
 
     def note(self, text: str | None) -> None:
+        """Print a note, if there is one."""
         if text and not self.quiet:
             print_stderr(f"note: {text}")
 
     def warn(self, text: str | None) -> None:
+        """Print a warning, if there is one."""
         if text and not self.quiet:
             print_stderr(f"warning: {text}")
 
 
 def print_stderr(text: str) -> None:
-    """One line on stderr, in any case, behind whatever stdout has said so far."""
+    """Print one line on stderr, even with `--quiet`, after everything that was written to stdout."""
     sys.stdout.flush()
     print(visible(text), file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
 
 
 class OutputWriter:
-    """The answer, streamed to stdout as it comes, or kept and written to a file when it is whole."""
+    """The answer: streamed to stdout as it comes, or kept and written to a file at the end."""
 
     def __init__(self, output: Path | None) -> None:
-        raise_on_signal()  # from here on there is something to close
+        raise_on_signal()  # from here on an interruption must end the line, and leave no temporary file
         self._output = output
         self._kept: list[bytes] = []
         self._on_terminal = output is None and sys.stdout.isatty()
         self._at_line_start = True
 
     def write(self, text: str) -> None:
-        """Pass text on, raw; on a terminal with its control characters made visible."""
+        """Write text as it is; on a terminal, spell out its control characters."""
         if not text:
             return
         self._at_line_start = text.endswith("\n")
@@ -66,23 +68,23 @@ class OutputWriter:
             raise ReaderGone from None
 
     def write_bytes(self, data: bytes) -> None:
-        """Keep what is not text, a picture say, for the file."""
+        """Keep bytes, such as a picture, for the file."""
         assert self._output is not None
         self._kept.append(data)
 
     def end_line(self) -> None:
-        """Begin a new line unless one has just begun."""
+        """Begin a new line, unless the last one has just ended."""
         if not self._at_line_start:
             self.write("\n")
 
     def close(self) -> None:
-        """Write the file, if it is one, all at once."""
+        """Write the file, if there is one, as a whole."""
         if self._output is not None:
             write_atomically(self._output, b"".join(self._kept))
 
 
 def force_utf8(stream: TextIO, errors: str) -> None:
-    """Let a standard stream speak UTF-8 with plain newlines, whatever the locale."""
+    """Make a standard stream write UTF-8 with plain newlines, whatever the locale."""
     reconfigure = getattr(stream, "reconfigure", None)
     if reconfigure is not None:  # a test's stand-in may have none
         reconfigure(encoding="utf-8", errors=errors, newline="\n")

@@ -1,4 +1,4 @@
-"""`gptcli params`: the number of parameters, bytes and FLOPs, from the config alone."""
+"""`gptcli params`: count parameters, bytes and FLOPs, from the config alone."""
 
 from typing import Annotated
 
@@ -22,7 +22,7 @@ def params(
         bool,
         typer.Option(
             "--compare-ffn",
-            help="Compare every kind of feed-forward at this model's width.",
+            help="Compare all kinds of feed-forward at this model's width.",
             rich_help_panel=options.MODEL,
         ),
     ] = False,
@@ -30,13 +30,13 @@ def params(
         int | None,
         typer.Option(
             metavar="N",
-            help="Also what each of N processes (torchrun) would hold and send, and which GPUs are enough.",
+            help="Also show what each of N processes (torchrun) holds and sends, and which GPUs suffice.",
             rich_help_panel=options.MODEL,
         ),
     ] = None,
     json: options.Json = False,
     output: options.Output = None,
-    quiet: options.Quiet = False,  # noqa: ARG001 - every command has it; this one prints no notes
+    quiet: options.Quiet = False,  # noqa: ARG001 - every command has it, and this one prints no notes
 ) -> None:
     """Count a model: parameters, bytes, key/value cache, FLOPs. Needs no weights and no torch.
 
@@ -53,9 +53,9 @@ def params(
     gptcli params --preset gpt3-175b --tensor-parallel 8
     """
     if all_ and (preset or config or compare_ffn):
-        raise UsageError("--all shows every preset; leave --preset, --config and --compare-ffn out")
+        raise UsageError("--all shows every preset; leave out --preset, --config and --compare-ffn")
     if tensor_parallel is not None and (all_ or compare_ffn):
-        raise UsageError("--tensor-parallel is about one model; leave --all and --compare-ffn out")
+        raise UsageError("--tensor-parallel is about one model; leave out --all and --compare-ffn")
     check_writable(output)
 
     from gptcli.cli.views.compare_ffn import compare_ffn_records, compare_ffn_table

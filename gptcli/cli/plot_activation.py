@@ -1,4 +1,4 @@
-"""`gptcli plot-activation`: the activation functions, drawn."""
+"""`gptcli plot-activation`: draw activation functions."""
 
 import csv as csv_module
 import io
@@ -41,24 +41,31 @@ def plot_activation(
     derivative: Annotated[bool, typer.Option("--derivative", help="Draw the derivatives.")] = False,
     difference: Annotated[
         bool,
-        typer.Option("--difference", help="For two names: the first minus the second, and the largest gap."),
+        typer.Option(
+            "--difference",
+            help="Draw the first of two functions minus the second, and their largest difference.",
+        ),
     ] = False,
     range_: Annotated[
-        str, typer.Option("--range", metavar="LOW:HIGH", help="Where x begins and ends.")
+        str, typer.Option("--range", metavar="LOW:HIGH", help="The first and the last x.")
     ] = "-3:3",
-    points: Annotated[int, typer.Option("--points", metavar="N", help="How many points.")] = 100,
+    points: Annotated[int, typer.Option("--points", metavar="N", help="The number of points.")] = 100,
     output: options.Output = None,
     json: options.Json = False,
     csv: Annotated[
         bool,
-        typer.Option("--csv", help="A line per point: x and each function.", rich_help_panel=options.OUT),
+        typer.Option(
+            "--csv",
+            help="Print CSV: one line per point, with x and each function.",
+            rich_help_panel=options.OUT,
+        ),
     ] = False,
     quiet: options.Quiet = False,
 ) -> None:
     """Draw activation functions: in the terminal, or with --output as .png, .svg or .pdf.
 
-    Without names it is the tutorial's figure: GELU, in the tanh form of GPT-2, next to ReLU. Gated
-    feed-forwards (glu, swiglu …) are drawn as functions of one number: both branches are x.
+    Without names it draws the tutorial's figure: GELU, in the tanh form of GPT-2, next to ReLU. Gated
+    feed-forwards (glu, swiglu …) are drawn as functions of one number: both branches get x.
 
     [bold]Examples[/bold]
 
@@ -76,7 +83,7 @@ def plot_activation(
     if not 2 <= points <= MOST_POINTS:
         raise UsageError(f"--points {points}: expected 2 to {MOST_POINTS:,}")
     if json and csv:
-        raise UsageError("--json and --csv are two forms of one answer; give one of them")
+        raise UsageError("--json and --csv: give one of them")
     if difference and (len(known) != 2 or derivative):
         raise UsageError(f"--difference takes two names and no --derivative, got {' '.join(known)}")
     check_writable(output)

@@ -1,4 +1,4 @@
-"""The processes that torchrun has started to share a model, and the settings of this one."""
+"""A model in this process, and in the other processes that torchrun started to share it."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ T = TypeVar("T")
 
 
 def join(device: str) -> ProcessGroup | None:
-    """Meet the other processes that share the model; None where this one is alone."""
+    """Connect to the other processes that share the model; return None where this one is alone."""
     if (torchrun := read_torchrun()) is None:
         return None
     from gptcli.api import join_processes
 
-    raise_on_signal()  # from here on the others must be told when this one ends
+    raise_on_signal()  # from here on the others must learn when this one ends
     return join_processes(torchrun, device)
 
 
 def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel:
-    """Load a model, print its notes, and settle this process for decoding."""
+    """Load a model, print its notes, and tune this process for decoding."""
     from gptcli.api import exit_on_bus_error, load
 
     if source.plan is not None:
@@ -39,16 +39,16 @@ def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel
         notes.note(note)
     tune_malloc()
     if not gc.isenabled():  # `__main__` has turned it off for the start
-        gc.freeze()  # what is there by now stays, and need not be looked at
+        gc.freeze()  # what exists by now stays, so collections need not visit it
         gc.enable()
     return model
 
 
 class SharedRecords(Generic[T]):
-    """`ReadAhead` for several processes: when and what is read must be the same for all of them."""
+    """`ReadAhead` for several processes: all of them get the same items in the same order."""
 
     def __init__(self, own: ReadAhead[T], group: ProcessGroup) -> None:
-        """Share what the first process reads; the others read nothing."""
+        """Share the items that the first process reads; the others read nothing."""
         self._own, self._group = own, group
         self.ended = False
 

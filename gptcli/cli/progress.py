@@ -1,4 +1,4 @@
-"""A progress bar on stderr: on a terminal only."""
+"""A progress bar on stderr, only on a terminal."""
 
 import sys
 import time
@@ -7,15 +7,15 @@ from contextlib import contextmanager
 
 
 class Bar:
-    """Counts records; this one shows nothing."""
+    """A progress bar that shows nothing."""
 
     def advance(self, n_records: int, n_tokens: int) -> None:
-        """So many records are done, for which so many tokens were generated."""
+        """Show that `n_records` are done, with `n_tokens` generated for them."""
 
 
 @contextmanager
 def progress_bar(total: int | None, *, is_wanted: bool) -> Iterator[Bar]:
-    """A bar with rate and time left while the block runs; a still one where nobody would see it."""
+    """Yield a bar with rate and time left; one that shows nothing if it is not wanted or not a terminal."""
     if not is_wanted or not sys.stderr.isatty():
         yield Bar()
         return
@@ -32,7 +32,7 @@ def progress_bar(total: int | None, *, is_wanted: bool) -> Iterator[Bar]:
         *columns,
         console=Console(stderr=True),
         transient=True,
-        redirect_stdout=False,  # or rich would send the records to stderr
+        redirect_stdout=False,  # rich would send the records to stderr
         redirect_stderr=False,
     ) as shown:
         task = shown.add_task("", total=total, rate="")

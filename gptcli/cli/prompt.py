@@ -1,4 +1,4 @@
-"""Where the prompt comes from: one argument, or stdin; as text, whatever bytes it was."""
+"""The prompt: one argument, or stdin, decoded from any bytes."""
 
 import os
 import sys
@@ -9,9 +9,9 @@ from gptcli.errors import UsageError
 
 
 def read_prompt(words: Sequence[str], notes: Notes) -> str:
-    """The prompt's text. `-`, or no argument where stdin is no terminal, reads stdin; else it is not touched.
+    """Return the prompt: the argument, or stdin for `-` and for no argument. Nothing else reads stdin.
 
-    Raises `UsageError` for several arguments, and for none on a terminal.
+    Raises `UsageError` for several arguments, and for none if stdin is a terminal.
     """
     if len(words) > 1:
         whole = " ".join(words)
@@ -31,5 +31,5 @@ def _decode(data: bytes, notes: Notes) -> str:
     try:
         return data.decode("utf-8")
     except UnicodeDecodeError:
-        notes.note("the prompt is not all UTF-8; bytes that are not are replaced by U+FFFD")
+        notes.note("the prompt is not all UTF-8; the other bytes are replaced by U+FFFD")
         return data.decode("utf-8", errors="replace")

@@ -1,4 +1,4 @@
-"""Many prompts in: the records of a .txt, .jsonl or .csv file, or of a pipe, as far as they can be read."""
+"""The prompts of a .txt, .jsonl or .csv file, or of a pipe, as records."""
 
 import csv
 import io
@@ -16,19 +16,26 @@ FORMATS = ("txt", "jsonl", "csv")
 
 
 def choose_format(path: Path, name: str | None, column: str | None) -> str:
-    """The input's format: as named, or by the file's ending; a pipe holds text unless a column is named."""
+    """Return the input's format: `name`, or by the file's ending; for a pipe text, or CSV with a column.
+
+    Raises `UsageError` for an unknown ending, and for a column without CSV or CSV without a column.
+    """
     ending = path.suffix.lower().lstrip(".")
     if name is None and str(path) == "-":
         name = "txt" if column is None else "csv"
     if name is None and ending not in FORMATS:
-        raise UsageError(f"--input {path}: expected .txt, .jsonl or .csv, or an --input-format")
+        raise UsageError(
+            f"--input {path}: expected .txt, .jsonl or .csv; for another ending give --input-format"
+        )
     if (column is not None) != ((name or ending) == "csv"):
-        raise UsageError("--column names the prompts' column of a .csv file, and a .csv file needs it")
+        raise UsageError(
+            "--column names the prompts' column in a .csv file: a .csv file needs it, other files have none"
+        )
     return name or ending
 
 
 def open_input(path: Path) -> BinaryIO:
-    """The input's bytes; `-` is stdin."""
+    """Open the input for reading; `-` is stdin. Raises `UsageError` if it cannot be opened."""
     if str(path) == "-":
         return sys.stdin.buffer
     try:
@@ -38,7 +45,7 @@ def open_input(path: Path) -> BinaryIO:
 
 
 def read_records(file: BinaryIO, format_: str, column: str | None) -> Iterator[PromptRecord]:
-    """The records one after another, none kept; a line that is no record is one with an `error`."""
+    """Yield the records one by one; a line that cannot be read becomes a record with an `error`."""
     with file:
         if format_ == "csv":
             assert column is not None
@@ -67,20 +74,20 @@ def _json_record(index: int, number: int, text: str) -> PromptRecord:
         return PromptRecord(index, number, error=f"line {number} is not JSON: {str(error)[:100]}")
     if not isinstance(values, dict):
         return PromptRecord(index, number, error=f"line {number}: expected a JSON object, found {text[:40]}")
-    id_, prompt, budget = values.get("id", number), values.get("prompt"), values.get("max_new_tokens")
+    id_, prompt, max_tokens = values.get("id", number), values.get("prompt"), values.get("max_new_tokens")
     faults = []
     if isinstance(id_, str):
         id_ = _whole_characters(id_)
     elif not _is_whole(id_):
-        faults.append("id: expected a text or a whole number")
+        faults.append("id: expected a string or a whole number")
         id_ = number
     if not isinstance(prompt, str):
-        faults.append("prompt: expected a text" if "prompt" in values else "prompt: missing")
+        faults.append("prompt: expected a string" if "prompt" in values else "prompt: missing")
         prompt = ""
-    if budget is not None and not (_is_whole(budget) and budget >= 0):
+    if max_tokens is not None and not (_is_whole(max_tokens) and max_tokens >= 0):
         faults.append("max_new_tokens: expected a whole number, 0 or more")
     fault = f"line {number}: {'; '.join(faults)}" if faults else None
-    return PromptRecord(index, id_, _whole_characters(prompt), budget, fault)
+    return PromptRecord(index, id_, _whole_characters(prompt), max_tokens, fault)
 
 
 def _is_whole(value: Any) -> bool:
@@ -88,7 +95,7 @@ def _is_whole(value: Any) -> bool:
 
 
 def _whole_characters(text: str) -> str:
-    r"""JSON can spell half a character, "\ud800": that is no text, and replaced."""
+    r"""Replace lone surrogates, which JSON can spell ("\ud800") and UTF-8 cannot."""
     return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
 
 
@@ -116,7 +123,7 @@ def _csv_records(file: BinaryIO, column: str) -> Iterator[PromptRecord]:
 
 
 def count_records(path: Path, format_: str) -> int | None:
-    """How many records a file holds, for the progress bar; None for what can be read only once."""
+    """Return the number of records in a file, for the progress bar; None for a pipe."""
     if not path.is_file():
         return None
     if format_ == "csv":

@@ -1,4 +1,4 @@
-"""Reading that does not wait: a pipe may give its next line in an hour, and there is work to do meanwhile."""
+"""Reading ahead in a thread: a pipe may give its next line in an hour, and there is work to do meanwhile."""
 
 import queue
 import threading
@@ -10,24 +10,27 @@ T = TypeVar("T")
 
 
 class _End:
-    """The source has no more, or failed."""
+    """The end of the source, with the error if it failed."""
 
     def __init__(self, error: BaseException | None = None) -> None:
         self.error = error
 
 
 class ReadAhead(Generic[T]):
-    """Takes from `source` in a thread of its own, up to `limit` items ahead."""
+    """The items of `source`, read by a thread of its own, up to `limit` items ahead."""
 
     def __init__(self, source: Iterable[T], limit: int) -> None:
         self._queue: queue.Queue[T | _End] = queue.Queue(limit)
         self._closed = threading.Event()
         self.ended = False
-        # A daemon: a pipe that never ends must not keep the process.
+        # A daemon thread, because a pipe that never ends must not keep the process alive.
         threading.Thread(target=self._read, args=(source,), daemon=True).start()
 
     def next(self, timeout_seconds: float | None) -> T | None:
-        """The next item; None when none came in time, or `ended`. An error of the source is raised here."""
+        """Return the next item; None if none came in time, or if the source has `ended`.
+
+        Raises the error that ended the source.
+        """
         if self.ended:
             return None
         try:
@@ -42,7 +45,7 @@ class ReadAhead(Generic[T]):
         return item
 
     def close(self) -> None:
-        """Read no further."""
+        """Stop reading."""
         self._closed.set()
 
     def _read(self, source: Iterable[T]) -> None:
@@ -57,7 +60,7 @@ class ReadAhead(Generic[T]):
             self._put(_End())
 
     def _put(self, item: T | _End) -> None:
-        """Wait for room, as long as somebody may make some."""
+        """Put an item into the queue; wait while it is full and the reader is not closed."""
         while not self._closed.is_set():
             with suppress(queue.Full):
                 self._queue.put(item, timeout=0.2)

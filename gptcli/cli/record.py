@@ -1,8 +1,9 @@
-"""What `--json` and `--stats` tell of one prompt: its output, what it took, the model and the device."""
+"""The records of `--json` and the line of `--stats`: the output, timings, the model and the device."""
 
 from typing import TYPE_CHECKING, Any
 
 from gptcli.config.cost import count_parameters
+from gptcli.errors import count
 
 if TYPE_CHECKING:  # they import NumPy, and a loaded model torch
     from gptcli.api import LoadedModel, ModelSource, RequestOutput, Result
@@ -17,9 +18,9 @@ def json_record(
     logprobs: bool,
     in_batch: bool = False,
 ) -> dict[str, Any]:
-    """Return the record of one prompt: text, ids, why it ended, timings, facts of model and device.
+    """Return the record of one prompt: text, ids, finish reason, timings, model and device.
 
-    Several completions stand under `samples`, a single one at the top.
+    Several completions are listed under `samples`; a single one is part of the record itself.
     """
     samples = [_completion_record(completion, logprobs=logprobs) for completion in output.completions]
     return {
@@ -41,7 +42,7 @@ def json_record(
 def batch_record(
     result: "Result", source: "ModelSource", model: "LoadedModel", *, logprobs: bool
 ) -> dict[str, Any]:
-    """Return the JSON line of one record: its id, then the record of the prompt, or the error."""
+    """Return the record of one line of a batch: its id, then the record of its prompt, or the error."""
     record = result.record
     if result.output is None:
         return {"id": record.id, "prompt": record.prompt, "error": result.error}
@@ -55,15 +56,15 @@ def _completion_record(completion: "CompletionOutput", *, logprobs: bool) -> dic
         "finish_reason": completion.finish_reason,
     }
     if logprobs:
-        # Four decimals: more would differ between machines, and with what shares a batch.
+        # Four decimals: further ones differ between machines, and between batches.
         record["logprobs"] = [round(value, 4) for value in completion.logprobs]
     return record
 
 
 def timings(output: "RequestOutput", model: "LoadedModel", *, in_batch: bool) -> dict[str, float | None]:
-    """Return seconds over all completions, and rates per second; None where nothing was timed.
+    """Return the seconds of all completions, and rates per second; None for what was not timed.
 
-    In a batch one read of the weights serves many prompts, so it is no rate of this one.
+    In a batch one read of the weights serves many prompts, so there is no GB/s for one of them.
     """
     decode_rate = output.decode_tokens / output.decode_seconds if output.decode_seconds else None
     return {
@@ -81,16 +82,16 @@ def timings(output: "RequestOutput", model: "LoadedModel", *, in_batch: bool) ->
 
 
 def stats_line(output: "RequestOutput", model: "LoadedModel") -> str:
-    """Return the line of `--stats`: what took how long, how fast, and what decodes."""
+    """Return the line of `--stats`: seconds and rates of each phase, device, dtype and engine."""
     t = timings(output, model, in_batch=False)
 
     def rate(key: str) -> str:
         return "-" if t[key] is None else f"{t[key]:,.1f}"
 
     return (
-        f"load {t['load_seconds']:.2f} s · prefill {output.prefill_tokens} tokens"
+        f"load {t['load_seconds']:.2f} s · prefill {count(output.prefill_tokens, 'token')}"
         f" {t['prefill_seconds']:.3f} s, {rate('prefill_tokens_per_second')} tokens/s"
-        f" · decode {output.decode_tokens} tokens {t['decode_seconds']:.3f} s,"
+        f" · decode {count(output.decode_tokens, 'token')} {t['decode_seconds']:.3f} s,"
         f" {rate('decode_tokens_per_second')} tokens/s,"
         f" weights {rate('weight_gigabytes_per_second')} GB/s"
         f"{_bandwidth_share(t['weight_gigabytes_per_second'], model)} · {model.device}"
@@ -103,7 +104,7 @@ def _drafts(model: "LoadedModel") -> str:
 
 
 def _bandwidth_share(gigabytes_per_second: float | None, model: "LoadedModel") -> str:
-    """Return the part of the memory's bandwidth, measured here and now, that reading the weights took."""
+    """Return the share of the memory's bandwidth, measured now, that reading the weights took."""
     if gigabytes_per_second is None or model.device.type != "cpu":
         return ""
     from gptcli.system.device import read_bandwidth

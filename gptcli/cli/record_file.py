@@ -1,4 +1,4 @@
-"""Records out, a line of JSON each, in a file that an interrupted run can go on with."""
+"""A file of JSON lines that an interrupted run can continue."""
 
 import json
 from collections.abc import Iterator
@@ -13,19 +13,19 @@ if TYPE_CHECKING:
 
 
 class RecordFile:
-    """One record a line, each with the system before the next; `skip_done` counts those that are there.
+    """An output file with one record per line, each handed to the system before the next is written.
 
-    A line that a kill cut short is dropped by it; nothing else that was written is ever touched.
+    `n_records` and `n_errors` count the records that `skip_done` found in the file.
     """
 
     def __init__(self, path: Path, *, resume: bool, force: bool) -> None:
-        """Open or make the file; raises `ResourceError` for one that exists and is not to be touched."""
+        """Open or create the file; raises `ResourceError` if it has content and neither option is given."""
         self.path, self.n_records, self.n_errors = path, 0, 0
         check_writable(path)
         if path.is_file() and path.stat().st_size > 0 and not (resume or force):
-            raise ResourceError(f"--output {path}: exists; --resume goes on with it, --force writes it anew")
+            raise ResourceError(f"--output {path}: exists; --resume continues it, --force overwrites it")
         try:
-            # "a" makes a file that is not there and leaves alone what is, until the lock is ours.
+            # "a" creates a missing file and leaves an existing one as it is until the lock is taken.
             self._file = path.open("ab", buffering=0)
         except OSError as error:
             raise ResourceError(f"--output {path}: {error.strerror}") from None
@@ -38,11 +38,14 @@ class RecordFile:
             raise
 
     def close(self) -> None:
-        """Give the file, and its lock, back."""
+        """Close the file, which releases its lock."""
         self._file.close()
 
     def skip_done(self, prompts: "Iterator[PromptRecord]") -> None:
-        """Take from `prompts` those whose records the file holds; raises `UsageError` where they differ."""
+        """Consume the prompts that have a record in the file; drop a last line that a kill cut short.
+
+        Raises `UsageError` for a record of another prompt, and for a line that is not a record.
+        """
         whole = 0
         with self.path.open("rb") as written:
             for line in written:
@@ -51,8 +54,8 @@ class RecordFile:
                 record, prompt = self._parse(line), next(prompts, None)
                 if prompt is None or record["id"] != prompt.id or record.get("prompt") != prompt.prompt:
                     raise UsageError(
-                        f"--resume: record {self.n_records + 1} of {self.path} belongs to another input"
-                        f" (id {record['id']!r}); --force writes it anew"
+                        f"--resume: record {self.n_records + 1} of {self.path} is not that of this prompt"
+                        f" (id {record['id']!r}); --force overwrites the file"
                     )
                 whole += len(line)
                 self.n_records += 1
@@ -60,7 +63,7 @@ class RecordFile:
         self._file.truncate(whole)
 
     def write(self, line: str) -> None:
-        """Add one record; raises `ResourceError` when the disk does not take all of it."""
+        """Append one record; raises `ResourceError` if it cannot be written as a whole."""
         data = line.encode("utf-8", errors="replace") + b"\n"
         try:
             written = 0
@@ -70,9 +73,9 @@ class RecordFile:
             raise ResourceError(f"--output {self.path}: {error.strerror}") from None
 
     def count(self) -> int | None:
-        """How many whole records lie in the file; None for a pipe or a device, which keep none.
+        """Return the number of whole records in the file; None for a pipe or a device, which keep none.
 
-        Read from the file, since a signal may come between a record's writing and its counting.
+        It counts lines, since a signal may come between writing a record and counting it.
         """
         if not self.path.is_file():
             return None
@@ -86,12 +89,13 @@ class RecordFile:
             record = None
         if not isinstance(record, dict) or "id" not in record:
             raise UsageError(
-                f"--resume: line {self.n_records + 1} of {self.path} is no record; --force writes it anew"
+                f"--resume: line {self.n_records + 1} of {self.path} is not a record;"
+                " --force overwrites the file"
             )
         return record
 
     def _lock(self) -> None:
-        """Two runs that write one file would tear each other's lines."""
+        """Lock the file, since two runs would mix their lines; raises `ResourceError` if one has it."""
         try:
             import fcntl
 

@@ -6,9 +6,9 @@ from gptcli.cli.output import visible
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int]) -> str:
-    """Aligned columns under a rule; the columns `numbers` stand to the right, the others to the left.
+    """Return aligned columns with a rule below the headers; the columns `numbers` are aligned to the right.
 
-    Never wrapped and never cropped, so that a pipe, a narrow terminal and `TERM=dumb` all get every digit.
+    Lines are never wrapped or cropped, so a pipe, a narrow terminal and `TERM=dumb` all get every digit.
     """
     from rich.cells import cell_len  # Chinese names and emoji are two columns wide
 

@@ -23,7 +23,8 @@ def train(arguments: TrainArguments) -> None:
 
     Training starts from random weights, or from those that --weights names.
 
-    Ctrl-C ends it after the current step, with a checkpoint; --resume continues from that to the same losses.
+    Ctrl-C stops it after the current step and writes a checkpoint; --resume continues from there, with the
+    same losses as without a stop.
 
     [bold]Examples[/bold]
 

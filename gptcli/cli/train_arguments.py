@@ -13,15 +13,23 @@ DATA, RECIPE, PROGRESS = "Data and result", "Recipe", "Progress"
 
 @dataclass(frozen=True, kw_only=True)
 class TrainArguments(options.ModelArguments):
-    """What the user typed after `python -m gptcli.train`."""
+    """The arguments of `python -m gptcli.train`."""
 
     data: Annotated[
         list[Path],
-        option(metavar="FILE", help="Text to learn, UTF-8 or .xz or .gz of it; repeatable.", panel=DATA),
+        option(
+            metavar="FILE", help="Text to learn: UTF-8, or compressed as .xz or .gz; repeatable.", panel=DATA
+        ),
     ]
     output: Annotated[
         Path,
-        option("--output", "-o", metavar="DIR", help="Where the model and its run go.", panel=DATA),
+        option(
+            "--output",
+            "-o",
+            metavar="DIR",
+            help="The folder for the model, its log and its checkpoint.",
+            panel=DATA,
+        ),
     ]
     validation: Annotated[
         list[Path] | None,
@@ -31,10 +39,12 @@ class TrainArguments(options.ModelArguments):
             panel=DATA,
         ),
     ] = None
-    resume: Annotated[bool, option("--resume", help="Continue from DIR's checkpoint.", panel=DATA)] = False
+    resume: Annotated[
+        bool, option("--resume", help="Continue from the checkpoint in --output.", panel=DATA)
+    ] = False
     save_dtype: Annotated[
         ComputeDType,
-        option(help="Type of the weights in DIR.", panel=DATA),
+        option(help="Dtype of the saved weights.", panel=DATA),
     ] = "float32"
     steps: Annotated[int, option(metavar="N", help="Optimizer steps.", min=1, panel=RECIPE)] = 1000
     batch_size: Annotated[int, option(metavar="N", help="Windows per batch.", min=1, panel=RECIPE)] = 32
@@ -54,19 +64,19 @@ class TrainArguments(options.ModelArguments):
     ] = None
     optimizer: Annotated[
         Literal["adamw", "muon"],
-        option(help="muon: Muon for the blocks' matrices, AdamW for the rest.", panel=RECIPE),
+        option(help="muon uses Muon for the blocks' matrices and AdamW for the rest.", panel=RECIPE),
     ] = "adamw"
-    learning_rate: Annotated[float, option(metavar="X", help="AdamW's peak rate.", min=0, panel=RECIPE)] = (
-        6e-4
-    )
+    learning_rate: Annotated[
+        float, option(metavar="X", help="Peak learning rate of AdamW.", min=0, panel=RECIPE)
+    ] = 6e-4
     muon_learning_rate: Annotated[
-        float, option(metavar="X", help="Muon's peak rate.", min=0, panel=RECIPE)
+        float, option(metavar="X", help="Peak learning rate of Muon.", min=0, panel=RECIPE)
     ] = 0.02
     final_fraction: Annotated[
         float,
         option(
             metavar="X",
-            help="The last rate, as a fraction of the peak.",
+            help="Last learning rate, as a fraction of the peak.",
             min=0,
             max=1,
             panel=RECIPE,
@@ -77,7 +87,7 @@ class TrainArguments(options.ModelArguments):
     ] = 100
     weight_decay: Annotated[
         float,
-        option(metavar="X", help="Decay of the weights, except biases and norms.", min=0, panel=RECIPE),
+        option(metavar="X", help="Weight decay; biases and norms have none.", min=0, panel=RECIPE),
     ] = 0.1
     clip_norm: Annotated[
         float, option(metavar="X", help="Largest norm of the gradient.", min=0, panel=RECIPE)
@@ -88,18 +98,20 @@ class TrainArguments(options.ModelArguments):
     ] = 0.01
     autocast: Annotated[
         Literal["auto", "on", "off"],
-        option(help="bfloat16 matrix products; auto where the processor has them.", panel=RECIPE),
+        option(help="Matrix products in bfloat16; auto: if the processor supports them.", panel=RECIPE),
     ] = "auto"
     device: options.Device = "auto"
     seed: Annotated[
         int,
-        option(metavar="N", help="Draws the weights, dropout and the order of the text.", panel=RECIPE),
+        option(metavar="N", help="Seed of the weights, dropout and the order of the text.", panel=RECIPE),
     ] = 123
     evaluate_every: Annotated[
-        int, option(metavar="N", help="Steps between validations.", min=0, panel=PROGRESS)
+        int,
+        option(metavar="N", help="Steps between validations; 0: only after the last.", min=0, panel=PROGRESS),
     ] = 250
     checkpoint_every: Annotated[
-        int, option(metavar="N", help="Steps between checkpoints.", min=0, panel=PROGRESS)
+        int,
+        option(metavar="N", help="Steps between checkpoints; 0: only after the last.", min=0, panel=PROGRESS),
     ] = 250
     sample_every: Annotated[
         int,
@@ -108,5 +120,7 @@ class TrainArguments(options.ModelArguments):
     sample_prompt: Annotated[
         str, option(metavar="TEXT", help="The start of each sample.", panel=PROGRESS)
     ] = "Once upon a time"
-    json: Annotated[bool, option("--json", help="The log as JSON lines on stdout.", panel=PROGRESS)] = False
+    json: Annotated[bool, option("--json", help="Print the log as JSON lines on stdout.", panel=PROGRESS)] = (
+        False
+    )
     quiet: options.Quiet = False

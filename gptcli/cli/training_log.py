@@ -1,4 +1,4 @@
-"""The log of a training run, as JSON lines on stdout or for people on stderr."""
+"""The log of a training run: JSON lines on stdout, or text on stderr."""
 
 import sys
 from typing import Any
@@ -8,13 +8,13 @@ from gptcli.cli.output import print_stderr
 
 
 def print_json_line(record: dict[str, Any]) -> None:
-    """Print one record of the log on stdout, at once."""
+    """Print one record of the log on stdout and flush it."""
     sys.stdout.write(to_json_line(record) + "\n")
     sys.stdout.flush()
 
 
 class ProgressLog:
-    """The log for people, on stderr: every validation, the last step, and one step in `every`."""
+    """The log as text on stderr: every validation, the last step, and one step in `every`."""
 
     def __init__(self, quiet: bool, every: int = 10) -> None:
         self._quiet, self._every = quiet, every

@@ -1,4 +1,4 @@
-"""Where a config comes from: a named preset, a file, `--set` flags; with the origin of every value."""
+"""The sources of a config: a preset, a file, `--set` flags; and the origin of every value."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -24,7 +24,7 @@ ALIASES = {"gpt2": "gpt2-small", "gpt2-124m": "gpt2-small", "gpt2-355m": "gpt2-m
 
 @dataclass(frozen=True)
 class ConfigSource:
-    """Values of some config keys, and where they come from (`name` is for messages)."""
+    """The values of some config keys, and where they come from; `name` is for messages."""
 
     origin: Origin
     name: str
@@ -33,7 +33,7 @@ class ConfigSource:
 
 @dataclass(frozen=True)
 class ResolvedConfig:
-    """A valid config with the origin of each value; `preset` is the preset's name where one was taken."""
+    """A valid config with the origin of each value, and the name of its preset, if it has one."""
 
     config: ModelConfig
     origin: Mapping[str, Origin]
@@ -41,7 +41,7 @@ class ResolvedConfig:
 
 
 def presets_folder() -> Path:
-    """The folder of presets: inside an installed package, beside the package in a source checkout."""
+    """Return the folder of presets: inside an installed package, or next to it in a source checkout."""
     package = Path(str(files("gptcli")))
     installed = package / "configs"
     return installed if installed.is_dir() else package.parent / "configs"
@@ -49,7 +49,7 @@ def presets_folder() -> Path:
 
 @cache
 def preset_names() -> tuple[str, ...]:
-    """All presets, by family, OpenAI's by size."""
+    """Return the names of all presets, by family and size."""
     order = {"small": 0, "medium": 1, "large": 2, "xl": 3}
     names = (path.stem for path in presets_folder().glob("*.yaml"))
     return tuple(
@@ -58,7 +58,10 @@ def preset_names() -> tuple[str, ...]:
 
 
 def preset_name(name: str) -> str:
-    """The canonical name of a preset: case does not matter, `gpt2` is `gpt2-small`."""
+    """Return the canonical name of a preset: case does not matter, and `gpt2` is `gpt2-small`.
+
+    Raises `ConfigError` for an unknown name.
+    """
     known = preset_names()
     wanted = name.strip().lower()
     wanted = ALIASES.get(wanted, wanted)
@@ -71,19 +74,19 @@ def preset_name(name: str) -> str:
 
 
 def preset_source(name: str) -> ConfigSource:
-    """The values of a preset; raises `ConfigError` for a name that is none."""
+    """Return the values of a preset; raises `ConfigError` for an unknown name."""
     name = preset_name(name)
     return ConfigSource("preset", name, read_config_file(presets_folder() / f"{name}.yaml"))
 
 
 def shipped_weights(name: str) -> Path | None:
-    """The weights that ship with a preset, where there are some."""
+    """Return the file of weights that ships with a preset; None if there is none."""
     path = presets_folder() / f"{name}.safetensors"
     return path if path.is_file() else None
 
 
 def file_source(path: Path) -> ConfigSource:
-    """The values of a config file, in our keys or as a Hugging Face GPT-2 `config.json`."""
+    """Return the values of a config file, with our keys or as a Hugging Face GPT-2 `config.json`."""
     values = read_config_file(path)
     return ConfigSource(
         "file", str(path), from_huggingface(values, str(path)) if is_huggingface(values) else values
@@ -91,7 +94,7 @@ def file_source(path: Path) -> ConfigSource:
 
 
 def flags_source(assignments: Iterable[str]) -> ConfigSource:
-    """The values of `--set KEY=VALUE` options, each typed as in a YAML file; the last of a key wins."""
+    """Return the values of `--set KEY=VALUE` options, typed as in YAML; the last value of a key wins."""
     values: dict[str, Any] = {}
     for assignment in assignments:
         key, equals, text = assignment.partition("=")
@@ -115,7 +118,7 @@ def sources_from_options(
     Raises `UsageError` for `--preset` with `--config`.
     """
     if preset is not None and config is not None:
-        raise UsageError("--preset and --config are two answers to one question; give one of them")
+        raise UsageError("--preset and --config both name a model; give one of them")
     sources = [flags_source(assignments)]
     if config is not None:
         sources.insert(0, file_source(config))
@@ -141,7 +144,10 @@ def resolve(sources: Iterable[ConfigSource]) -> ResolvedConfig:
 
 
 def resolve_options(preset: str | None, config: Path | None, assignments: Iterable[str]) -> ResolvedConfig:
-    """The config that `--preset`, `--config` and `--set` describe; `DEFAULT_PRESET` when neither is given."""
+    """Return the config that `--preset`, `--config` and `--set` describe.
+
+    Without the first two it is that of `DEFAULT_PRESET`. Raises `UsageError` and `ConfigError`.
+    """
     sources = sources_from_options(preset, config, assignments)
     if preset is None and config is None:
         sources.insert(0, preset_source(DEFAULT_PRESET))

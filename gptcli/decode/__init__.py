@@ -1,1 +1,1 @@
-"""Token ids in, token ids out; and from ids to the text a person sees."""
+"""Decoding: from the prompt's token ids to new token ids, and from ids to text."""

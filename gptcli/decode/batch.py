@@ -1,4 +1,4 @@
-"""The decode loop for many prompts: each step reads the weights once for all of them."""
+"""The decode loop for a batch: each step reads the weights once for all of its sequences."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
@@ -15,7 +15,7 @@ PREFILL_BATCH_TOKENS = 4096
 
 @dataclass(eq=False)
 class SequenceState:
-    """A prompt under way: its tokens so far, and how the next is chosen; `finished` takes it out."""
+    """A sequence that is being decoded: its tokens, and its sampler. Set `finished` to remove it."""
 
     ids: list[int]
     tokens_left: int
@@ -23,16 +23,16 @@ class SequenceState:
     finished: bool = False
 
 
-# Returns up to n new sequences, none where there are none for now.
+# Returns up to n new sequences; none if there are none for now.
 NextSequences = Callable[[int], Sequence[SequenceState]]
 Decoded = tuple[SequenceState, GeneratedToken | NumericsError]
 
 
 class BatchDecoder:
-    """Decodes up to `size` sequences at once; new ones take the place of those that finish.
+    """Decodes up to `size` sequences at once; new ones replace those that finish.
 
-    In float32 the greedy tokens of a sequence are those of `decode`, whatever shares its batch. Past the
-    context length, where the window slides, a sequence takes a pass of its own for each token.
+    In float32 the greedy tokens of a sequence are those of `decode`, whatever else is in its batch. Past the
+    context length, where the window slides, each token of a sequence takes a forward pass of its own.
     """
 
     def __init__(self, engine: Engine, size: int, *, use_cache: bool = True, logprobs: bool = False) -> None:
@@ -42,10 +42,11 @@ class BatchDecoder:
         self._cache: Cache | None = None  # allocated for the first sequences
 
     def decode(self, next_sequences: NextSequences) -> Iterator[Decoded]:
-        """Yield each sequence's next token, again and again, or the error that ends it.
+        """Yield each sequence's tokens, one per step, or the error that ends the sequence.
 
-        Ends when `next_sequences` gives nothing to an empty batch. A sequence leaves when no tokens are left,
-        or when its owner sets `finished`. Raises `ResourceError` where memory does not hold the cache.
+        Ends when the batch is empty and `next_sequences` returns none. A sequence is removed when it has no
+        tokens left, or when the caller sets `finished`. Raises `ResourceError` if the cache does not fit
+        into memory.
         """
         while True:
             free = self._size - len(self._cached) - len(self._sliding)
@@ -62,7 +63,7 @@ class BatchDecoder:
             self._remove_finished()
 
     def _admit(self, sequences: Sequence[SequenceState]) -> Iterator[Decoded]:
-        """Decode the first token of new sequences; prompts of about the same length share a pass."""
+        """Decode the first token of new sequences; prompts of similar length share a forward pass."""
         fitting = [sequence for sequence in sequences if self._fits(sequence)]
         for sequence in (sequence for sequence in sequences if not self._fits(sequence)):
             self._sliding.append(sequence)
@@ -87,7 +88,7 @@ class BatchDecoder:
     def _select(
         self, sequences: Sequence[SequenceState], logits: Array, *, is_whole: bool
     ) -> Iterator[Decoded]:
-        """Choose each sequence's token from its row of [B, V]."""
+        """Choose each sequence's token from its row of the logits [B, V]."""
         tolerance = 0.0 if is_whole else self._engine.near_tie_tolerance
         checked = check_logits(logits, tolerance)
         for sequence, row in zip(list(sequences), checked, strict=True):
@@ -105,12 +106,12 @@ class BatchDecoder:
             yield sequence, token
 
     def _exactness(self, sequences: Sequence[SequenceState]) -> Exactness:
-        """Return what the most demanding of the samplers looks at."""
+        """Return which logits the most demanding sampler needs."""
         most_demanding = next((s for s in sequences if not s.sampler.is_greedy), sequences[0])
         return exactness_for(most_demanding.sampler, self._logprobs)
 
     def _remove_finished(self) -> None:
-        """Take out the sequences that have finished; those that outgrew the context go on sliding."""
+        """Remove the sequences that have finished; move those that outgrew the context to `_sliding`."""
         self._sliding = [sequence for sequence in self._sliding if not sequence.finished]
         for row in reversed(range(len(self._cached))):
             sequence = self._cached[row]
@@ -126,12 +127,12 @@ class BatchDecoder:
         return self._use_cache and len(sequence.ids) <= self._engine.config.context_length
 
     def _reserve(self, sequences: Sequence[SequenceState]) -> None:
-        """Make the cache large enough for all that these sequences may come to hold."""
+        """Make the cache large enough for all tokens of these sequences."""
         context = self._engine.config.context_length
         needed = min(context, max((len(s.ids) + s.tokens_left for s in sequences), default=0))
         if needed == 0 or (self._cache is not None and needed <= self._cache.capacity):
             return
-        # Half as much again, or every prompt that is a little longer would need a new one.
+        # Half as much again, so that not every prompt that is a little longer needs a new cache.
         larger = self._engine.new_cache(self._size, min(context, needed + needed // 2))
         larger.clear()
         if self._cache is not None:
@@ -140,7 +141,7 @@ class BatchDecoder:
 
 
 def _group_by_length(sequences: Sequence[SequenceState]) -> Iterator[Sequence[SequenceState]]:
-    """Yield sequences in order of length, cut so that a group's padding stays within the limit of a pass."""
+    """Yield groups of sequences in order of length, each within `PREFILL_BATCH_TOKENS`, padding included."""
     ordered = sorted(sequences, key=lambda sequence: len(sequence.ids))
     start = 0
     for end in range(1, len(ordered) + 1):

@@ -1,4 +1,4 @@
-"""One completion: tokens become text that streams, until end of text, a stop string, or the last token."""
+"""One completion: its tokens and its streamed text, until end of text, a stop string, or the last token."""
 
 import time
 from collections.abc import Iterator
@@ -15,11 +15,11 @@ FinishReason = Literal["length", "eos", "stop", "context"]
 
 @dataclass
 class Completion:
-    """A completion as it grows; whole once it is `finished`.
+    """A completion that grows token by token, until it is `finished`.
 
     `ids` and `logprobs` cover every generated token, end of text and the tokens of a stop string included;
-    `text` holds neither of those. Seconds are the model's alone: of the first token (prefill), and of all
-    others together (decode).
+    `text` holds neither of those. `prefill_seconds` is the time of the first token, `decode_seconds` that of
+    all others, both without the time that the caller takes.
     """
 
     request: DecodeRequest
@@ -48,7 +48,7 @@ class Completion:
             start = time.perf_counter()
 
     def add_seconds(self, seconds: float) -> None:
-        """Record what the next token took to come."""
+        """Add the time of the next token."""
         if self.ids:
             self.decode_seconds += seconds
         else:

@@ -1,4 +1,4 @@
-"""The contract between the decode loop and what computes logits. At this edge arrays are NumPy's."""
+"""The contract between the decode loop and the engines, which compute logits. Arrays are NumPy arrays."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,20 +15,20 @@ Exactness = Literal["argmax", "argmax_logprob", "all"]
 
 
 class Cache(Protocol):
-    """The keys and values of several sequences; made by an engine, and read by that engine alone."""
+    """The keys and values of several sequences, made by an engine and read only by that engine."""
 
     capacity: int
     lengths: list[int]
 
     @property
     def length(self) -> int:
-        """Tokens held of the longest sequence."""
+        """Return the number of tokens of the longest sequence."""
 
     def truncate(self, length: int) -> None:
         """Forget every token from position `length` on, in every sequence."""
 
     def copy_from(self, other: Any) -> None:
-        """Take over all sequences of a smaller cache of the same engine."""
+        """Copy all sequences of a smaller cache of the same engine."""
 
     def clear(self) -> None:
         """Remove every sequence."""
@@ -39,14 +39,14 @@ class Cache(Protocol):
 
 @dataclass(frozen=True)
 class ForwardRequest:
-    """New tokens of one or several sequences, and which of their logits are wanted."""
+    """The new tokens of one or more sequences, and which of their logits to compute."""
 
-    ids: Sequence[Sequence[int]]  # of each sequence, after what the cache holds of it
-    cache: Cache | None = None  # None: `ids` are the whole sequences, and nothing is kept
-    first_row: int = 0  # the sequence of ids[0]; rows from the end of the cache on are new sequences
-    n_logits: int = 1  # logits are wanted of so many last tokens of each sequence
+    ids: Sequence[Sequence[int]]  # per sequence, the tokens after those in the cache
+    cache: Cache | None = None  # None: `ids` are whole sequences, and nothing is cached
+    first_row: int = 0  # the cache's row of ids[0]; rows past the last one are new sequences
+    n_logits: int = 1  # compute the logits of the last `n_logits` tokens of each sequence
     exactness: Exactness = "all"
-    tokens_left: int = 1  # tokens that are still wanted: preparing something for a few would not pay
+    tokens_left: int = 1  # tokens still to generate: an engine prepares nothing for a few
 
 
 class Engine(Protocol):
@@ -54,27 +54,27 @@ class Engine(Protocol):
 
     @property
     def config(self) -> ModelConfig:
-        """The model's."""
+        """Return the config of the model."""
 
     @property
     def max_tokens(self) -> int:
-        """Tokens that one pass verifies at little more than the cost of one; 0: none for now."""
+        """Return how many tokens one forward pass verifies at about the cost of one; 0: none for now."""
 
     @property
     def near_tie_tolerance(self) -> float:
-        """Two logits this close, relative to the largest magnitude, may be in the wrong order by rounding.
+        """Return the difference of two logits that may be due to rounding, relative to the largest magnitude.
 
-        0 where the order counts as it is.
+        0: there are no near ties.
         """
 
     def new_cache(self, n_sequences: int, capacity: int) -> Any:
         """Return an empty `Cache` with room for `capacity` tokens of each sequence.
 
-        Raises `ResourceError` where memory does not hold it.
+        Raises `ResourceError` if it does not fit into memory.
         """
 
     def forward(self, request: ForwardRequest) -> Array:
         """Append the new tokens to the cache and return float32 logits [B, n_logits, V]."""
 
     def describe(self) -> str:
-        """Return what computes, in a few words for people."""
+        """Return what computes the logits, in a few words for the user."""

@@ -1,4 +1,4 @@
-"""The decode loop for one prompt: one token after another, or several that are verified together."""
+"""The decode loop for one prompt: token by token, or several draft tokens verified at once."""
 
 from collections.abc import Iterator, Sequence
 
@@ -19,11 +19,11 @@ def decode(
     logprobs: bool = False,
     speculator: Speculator | None = None,
 ) -> Iterator[GeneratedToken]:
-    """Yield the `max_new_tokens` tokens that follow `prompt_ids`, as `sampler` chooses them.
+    """Yield the `max_new_tokens` tokens that `sampler` chooses after `prompt_ids`.
 
-    With a cache or without, by any engine, with a speculator or without, the tokens are the same in float32.
-    Speculation is for greedy decoding. Past `context_length` the model sees the last `context_length` tokens.
-    The caller stops earlier by not asking for more. Raises `NumericsError` when a logit is not finite.
+    In float32 the tokens are the same on every engine, with and without a cache or a speculator. A speculator
+    is used only for greedy decoding. Past `context_length` the model sees the last `context_length` tokens.
+    Raises `NumericsError` if a logit is not finite.
     """
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
@@ -50,7 +50,7 @@ def decode(
             yield token
             ids.append(token.token_id)
             if token.token_id != drafted:
-                break  # what follows a wrong draft token is worthless
+                break  # the logits after a wrong draft token are worthless
         if speculator is not None:
             speculator.observe_accepted(ids[n_before:])
         if cache is not None and cache.length >= len(ids):
@@ -60,7 +60,7 @@ def decode(
 def _draft(
     engine: Engine, speculator: Speculator, ids: Sequence[int], cache: Cache, tokens_left: int
 ) -> list[int]:
-    """Return draft tokens to verify in the next pass, which also takes in the tokens that the cache lacks."""
+    """Return draft tokens to verify in the next forward pass, after the tokens that the cache lacks."""
     n_pending = len(ids) - cache.length
     n_most = min(engine.max_tokens - n_pending, cache.capacity - len(ids), tokens_left - 1)
     return speculator.propose(ids, n_most, cache, tokens_left)

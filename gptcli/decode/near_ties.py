@@ -12,7 +12,7 @@ FLOAT32_TOLERANCE = 256 * float(np.finfo(np.float32).eps)
 
 @dataclass(frozen=True)
 class CheckedLogits:
-    """The logits [V] of one token, with what must be known before a token is chosen from them."""
+    """The logits [V] of one position, with the checks that must come before a token is chosen from them."""
 
     logits: Array
     is_finite: bool
@@ -20,12 +20,12 @@ class CheckedLogits:
 
 
 def check_logits(logits: Array, tolerance: float) -> list[CheckedLogits]:
-    """Check each row of float32 [N, V]: is it finite, and are its two largest a near tie?
+    """Return each row of float32 [N, V] with its checks: is it finite, are its two largest a near tie?
 
-    A step with a cache, a batch and a pass over all tokens add up the same numbers in different orders. Where
-    that could matter, a pass over the whole text decides, so the path never shows in the text. The tolerance
-    for float32 is some ten times the error that is measured. Half precision is too coarse: many steps would
-    count, so its tolerance is 0 and there are no near ties.
+    A step with a cache, a batch, and a pass over all tokens sum the same numbers in different orders. Where
+    that could change the token, a pass over the whole text decides, so the text never depends on the path.
+    The tolerance for float32 is about ten times the measured error. In half precision too many steps would
+    be near ties, so there the tolerance is 0.
     """
     least, largest = logits.min(-1), logits.max(-1)  # [N] each; NaN where a logit is NaN
     finite = np.isfinite(least) & np.isfinite(largest)

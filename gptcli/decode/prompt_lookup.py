@@ -1,15 +1,15 @@
-"""Prompt lookup: where text repeats itself, what followed the last few tokens before becomes the draft.
+"""Prompt lookup: where text repeats itself, the draft is what followed the same tokens before.
 
 Source: Saxena 2023, "Prompt Lookup Decoding".
 """
 
 from collections.abc import Sequence
 
-NGRAM_SIZES = (3, 2)  # tokens that must have occurred before; the longer match wins
+NGRAM_SIZES = (3, 2)  # the last tokens that must have occurred before; the longer match wins
 
 
 class PromptLookup:
-    """An index of every n-gram of a growing text, by its last occurrence."""
+    """An index of the n-grams of a growing text, each with its last occurrence."""
 
     def __init__(self) -> None:
         self._ids: list[int] = []
@@ -22,7 +22,7 @@ class PromptLookup:
             start = self._end_of.get(tuple(self._ids[-size:]))
             if start is not None and len(self._ids) > size:
                 draft: list[int] = []
-                for at in range(start, start + n):  # where the text loops, on into the draft itself
+                for at in range(start, start + n):  # may run into the draft itself, where the text loops
                     beyond = at - len(self._ids)
                     draft.append(draft[beyond] if beyond >= 0 else self._ids[at])
                 return draft

@@ -1,16 +1,16 @@
-"""One prompt to decode: its ids, and what the context length makes of them and of the tokens asked for."""
+"""A prompt to decode: its ids, and the limits that the context length sets."""
 
 from dataclasses import dataclass
 
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.options import GenerationOptions
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, count
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 
 
 @dataclass(frozen=True)
 class DecodeRequest:
-    """A prompt, encoded for one model, and when its completions end."""
+    """A prompt, encoded for one model, with the limits of its completions."""
 
     prompt: str
     prompt_ids: tuple[int, ...]
@@ -22,50 +22,50 @@ class DecodeRequest:
 
     @property
     def prompt_tokens_used(self) -> int:
-        """Prompt tokens that the model sees at the first step."""
+        """Return the number of prompt tokens that the model sees at the first step."""
         return min(len(self.prompt_ids), self.context_length)
 
     @property
     def cache_tokens(self) -> int:
-        """Positions that the key/value cache may come to hold."""
+        """Return the number of positions that the key/value cache may need."""
         return min(len(self.prompt_ids) + self.max_new_tokens, self.context_length)
 
     @property
     def tokens_until_full(self) -> int:
-        """Tokens that can be generated before the window has to slide: the last one is only predicted."""
+        """Return the number of tokens before the window slides; the last one is only predicted."""
         return max(0, self.context_length - len(self.prompt_ids) + 1)
 
     @property
     def max_tokens(self) -> int:
-        """Tokens that can come at most."""
+        """Return the most tokens that a completion can have."""
         return self.max_new_tokens if self.slide else min(self.max_new_tokens, self.tokens_until_full)
 
     def warning(self) -> str | None:
-        """Return what part of the prompt is lost, if any is."""
+        """Return a warning if the prompt is longer than the context."""
         if len(self.prompt_ids) <= self.context_length:
             return None
         return (
-            f"{self._lengths()}: only the last {self.context_length} are used, and each step costs a whole"
-            " pass (--overflow stop refuses)"
+            f"{self._lengths()}: only the last {self.context_length} are used, and each token costs a whole"
+            " pass (--overflow stop refuses such a prompt)"
         )
 
     def note(self) -> str | None:
-        """Return what else the user should know before it runs, if anything."""
+        """Return a note for an empty prompt, or if decoding will reach the end of the context."""
         n = self.tokens_until_full
         lengths = f"{self._lengths()}, room for {n}"
         if not self.prompt:
-            return f"the prompt is empty: starting from {END_OF_TEXT}"
+            return f"the prompt is empty; decoding starts from {END_OF_TEXT}"
         if self.max_new_tokens <= n or not n:
             return None
         if self.slide:
             return (
                 f"{lengths}: from new token {n + 1} on the window slides,"
-                " and each step costs a whole pass (--overflow stop ends there)"
+                " and each token costs a whole pass (--overflow stop ends there)"
             )
-        return f"{lengths}: ends there (--overflow slide goes on)"
+        return f"{lengths}: decoding stops there (--overflow slide continues)"
 
     def _lengths(self) -> str:
-        return f"prompt of {len(self.prompt_ids)} tokens, context of {self.context_length}"
+        return f"prompt of {count(len(self.prompt_ids), 'token')}, context of {self.context_length}"
 
 
 def prepare_request(
@@ -75,7 +75,7 @@ def prepare_request(
     options: GenerationOptions,
     max_new_tokens: int | None = None,
 ) -> DecodeRequest:
-    """Encode a prompt; `max_new_tokens` overrides the options'.
+    """Encode a prompt; `max_new_tokens` overrides that of the options.
 
     Raises `UsageError` for a prompt that the model cannot take.
     """
@@ -83,14 +83,14 @@ def prepare_request(
     if not ids:
         if tokenizer.end_of_text is None:
             raise UsageError(
-                "the prompt is empty, and this model has no end of text to start from; give a prompt"
+                "the prompt is empty, and this model has no end-of-text token to start from; give a prompt"
             )
         ids = (tokenizer.end_of_text,)
     slide = options.overflow == "slide"
     if len(ids) > config.context_length and not slide:
         raise UsageError(
-            f"the prompt has {len(ids)} tokens, and the context length is {config.context_length};"
-            " shorten it, or let --overflow slide use its end"
+            f"the prompt has {count(len(ids), 'token')}, and the context length is {config.context_length};"
+            " shorten it, or use its last tokens with --overflow slide"
         )
     n = options.max_new_tokens if max_new_tokens is None else max_new_tokens
     return DecodeRequest(prompt, ids, config.context_length, n, options.stops, options.ignore_eos, slide)

@@ -1,4 +1,4 @@
-"""How the next token is chosen from the logits: the largest, or drawn from the model's distribution."""
+"""Samplers choose the next token from the logits: the largest, or a random one."""
 
 import math
 import random
@@ -21,12 +21,12 @@ class Sampler(Protocol):
 
 
 class GreedySampler:
-    """Takes the largest logit; among equal ones the lowest id."""
+    """Takes the token with the largest logit; of equal ones that with the lowest id."""
 
     is_greedy = True
 
     def sample(self, logits: Array) -> int:
-        """Return the id of the largest of [V]."""
+        """Return the id of the largest logit of [V]."""
         return int(logits.argmax())
 
 
@@ -35,11 +35,11 @@ GREEDY = GreedySampler()
 
 @dataclass(frozen=True)
 class Sampling:
-    """A distribution to draw from: logits over `temperature`, cut to `top_k` and to the nucleus `top_p`.
+    """The distribution to sample from: logits over `temperature`, cut to `top_k` and to the nucleus `top_p`.
 
-    Temperature 0 is greedy. Sources: top-k, Fan et al. 2018, "Hierarchical Neural Story Generation"; top-p,
-    Holtzman et al. 2020, "The Curious Case of Neural Text Degeneration". Raises `UsageError` for numbers that
-    cannot be.
+    Temperature 0 is greedy. Raises `UsageError` for invalid values. Sources: top-k, Fan et al. 2018,
+    "Hierarchical Neural Story Generation"; top-p, Holtzman et al. 2020, "The Curious Case of Neural Text
+    Degeneration".
     """
 
     temperature: float = 1.0
@@ -48,18 +48,18 @@ class Sampling:
 
     def __post_init__(self) -> None:
         if not (self.temperature >= 0 and math.isfinite(self.temperature)):
-            raise UsageError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a number above it")
+            raise UsageError(f"--temperature {self.temperature:g}: expected 0 (greedy) or a number above 0")
         if self.top_k is not None and self.top_k < 1:
             raise UsageError(f"--top-k {self.top_k}: expected 1 or more")
         if self.top_p is not None and not 0 < self.top_p <= 1:
-            raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0, up to 1")
+            raise UsageError(f"--top-p {self.top_p:g}: expected a number above 0 and up to 1")
 
     def sampler(self, seed: int, index: int) -> Sampler:
-        """Return the sampler of sample `index`; one seed draws the same tokens on every device."""
+        """Return the sampler of sample `index`; a seed gives the same tokens on every device."""
         return GREEDY if self.temperature == 0 else RandomSampler(self, seed, index)
 
     def probabilities(self, logits: Array) -> Array:
-        """Return the distribution that is drawn from: float32 logits [V] → float64 [V], with sum 1."""
+        """Return the probabilities to sample from, float64 [V] with sum 1, for the float32 logits [V]."""
         shifted = logits.astype(np.float64) - float(logits.max())  # [V], 0 at most
         with np.errstate(over="ignore"):  # by a tiny temperature all but the largest become -infinity
             scaled = shifted / self.temperature if self.temperature > 0 else shifted
@@ -84,9 +84,11 @@ class RandomSampler:
         self._random = random.Random(seed * 1_000_003 + index)
 
     def sample(self, logits: Array) -> int:
-        """Draw an id from the distribution of [V]; the same numbers on every machine."""
+        """Return an id drawn from the distribution of the logits [V]; the same one on every machine."""
         cumulative = self._sampling.probabilities(logits).cumsum()  # [V], in the order of the ids
-        return int(np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right"))
+        drawn = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
+        last = np.searchsorted(cumulative, cumulative[-1])  # where rounding reaches the end, too
+        return int(min(drawn, last))
 
 
 def _softmax(scaled: Array) -> Array:

@@ -1,4 +1,4 @@
-"""From logits to a token: the same checks for one sequence and for a batch."""
+"""Selection of a token from its logits, for one sequence and for a batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ import numpy as np
 from gptcli.decode.engine import Array, Engine, Exactness, ForwardRequest
 from gptcli.decode.near_ties import CheckedLogits
 from gptcli.decode.sampling import Sampler
-from gptcli.errors import NumericsError
+from gptcli.errors import NumericsError, count
 
 
 @dataclass(frozen=True)
 class GeneratedToken:
-    """One generated token, with its natural log-probability where that was asked for."""
+    """One generated token, with its natural log-probability if it was asked for."""
 
     token_id: int
     logprob: float | None = None
@@ -22,14 +22,14 @@ class GeneratedToken:
 def sample_token(
     engine: Engine, ids: Sequence[int], checked: CheckedLogits, sampler: Sampler, *, logprobs: bool
 ) -> GeneratedToken:
-    """Return the token that `sampler` takes after `ids`; a near tie is decided by a pass over all of them.
+    """Return the token that `sampler` chooses after `ids`; a pass over all ids decides a near tie.
 
     Raises `NumericsError` for logits that are not finite.
     """
     if not checked.is_finite:
         raise NumericsError(
-            f"the model's logits are not finite after {len(ids)} tokens: the weights are broken, or too large"
-            " for this dtype (try --dtype float32)"
+            f"the model's logits are not finite after {count(len(ids), 'token')}: the weights are broken,"
+            " or too large for this dtype (try --dtype float32)"
         )
     logits = checked.logits
     if checked.is_near_tie and sampler.is_greedy:
@@ -41,8 +41,8 @@ def sample_token(
 def forward_whole(engine: Engine, ids: Sequence[int], exactness: Exactness) -> Array:
     """Return the logits [1, V] after `ids`, by one pass without a cache.
 
-    The model sees the last `context_length` tokens: past that the window slides, every position moves, and
-    with it every key and value, so nothing cached holds.
+    The model sees the last `context_length` tokens. When that window slides, every token gets a new position,
+    so no cached key or value is valid.
     """
     window = ids[-engine.config.context_length :]
     logits: Array = engine.forward(ForwardRequest([window], exactness=exactness))[0]
@@ -50,7 +50,7 @@ def forward_whole(engine: Engine, ids: Sequence[int], exactness: Exactness) -> A
 
 
 def exactness_for(sampler: Sampler, logprobs: bool) -> Exactness:
-    """Return which logits a sampler looks at."""
+    """Return which logits a sampler needs."""
     if not sampler.is_greedy:
         return "all"
     return "argmax_logprob" if logprobs else "argmax"

@@ -1,7 +1,7 @@
-"""Speculative decoding: how many draft tokens to verify at once, by acceptance rates and measured costs.
+"""Speculative decoding: the choice of draft tokens, by acceptance rates and measured costs.
 
-The check of a draft is that of Leviathan et al. 2023, "Fast Inference from Transformers via Speculative
-Decoding", for greedy decoding.
+Source: Leviathan et al. 2023, "Fast Inference from Transformers via Speculative Decoding", for greedy
+decoding.
 """
 
 import time
@@ -12,11 +12,11 @@ from typing import Any, NamedTuple, Protocol
 from gptcli.decode.engine import Cache
 from gptcli.decode.prompt_lookup import PromptLookup
 
-# Assumed before anything is measured: the acceptance rates of prompt lookup and of the draft model; one more
-# token adds a twelfth to a step, and one step of the draft model takes a third of a step.
+# Assumed before anything is measured: the acceptance rates of prompt lookup and of the draft model; the cost
+# of one more token in a step, and of one step of the draft model, both in steps of one token.
 PRIOR_ACCEPTANCE, PRIOR_MODEL_ACCEPTANCE, PRIOR_TOKEN_COST, PRIOR_MODEL_COST = 0.5, 0.9, 1 / 12, 1 / 3
-# The newest observation's weight in the running mean of the acceptance rate. Of a step's seconds the least
-# counts, raised a little with each step, so that one slow reader does not count for long.
+# The weight of the newest observation in the running mean of the acceptance rate. The cost of a step is the
+# least measured, raised a little with each step, so that an old measurement does not count forever.
 ACCEPTANCE_WEIGHT, COST_DRIFT = 0.1, 1.03
 
 
@@ -24,27 +24,27 @@ class DraftModel(Protocol):
     """A model that is cheaper than the one it drafts for."""
 
     def is_worth_it(self, tokens_left: int) -> bool:
-        """Return whether it is ready; if not, it may begin to prepare where `tokens_left` are worth that."""
+        """Return whether it is ready. If not, it may begin to prepare if `tokens_left` are enough."""
 
     def draft(self, token: int, cache: Any, n: int) -> list[int]:
-        """Return n tokens that may follow `token`, the one after what the cache holds.
+        """Return `n` draft tokens after `token`, which follows the tokens in the cache.
 
         The cache is left as it was.
         """
 
 
 class _StepKind(NamedTuple):
-    """Steps that cost about the same: by their number of tokens, and by who drafted all but the first."""
+    """Steps of about the same cost: the same number of tokens, and the same origin of the draft."""
 
     n_tokens: int
     by_draft_model: bool
 
 
 class Speculator:
-    """Proposes draft tokens, from the text so far and by a draft model if given, only where that pays.
+    """Proposes draft tokens, by prompt lookup and by a draft model if there is one, only where they pay.
 
-    Prompt lookup costs nothing, so its drafts are scored even when they are not verified: when the token
-    comes, it shows whether they would have been right. So text without repeats is decoded one by one.
+    Prompt lookup costs nothing, so it drafts at every step, and every generated token shows whether its draft
+    was right, verified or not. So the acceptance rate is known before a draft is verified.
     """
 
     def __init__(
@@ -55,9 +55,9 @@ class Speculator:
         lookup: bool = True,
         draft_model: DraftModel | None = None,
     ) -> None:
-        """Propose at most `max_draft_tokens` at once; None leaves the number to what pays.
+        """Propose at most `max_draft_tokens` at once; None: as many as pay.
 
-        Without `measures` the assumed costs hold: several processes must all verify the same draft.
+        Without `measures` the assumed costs are used: several processes must all verify the same draft.
         """
         self._max_draft_tokens, self._measures = max_draft_tokens, measures
         self._lookup = PromptLookup() if lookup else None
@@ -73,7 +73,7 @@ class Speculator:
     def propose(self, ids: Sequence[int], n_most: int, cache: Cache, tokens_left: int) -> list[int]:
         """Return up to `n_most` draft tokens to verify after `ids`, possibly none.
 
-        `tokens_left` are still wanted in all.
+        `tokens_left` tokens are still to be generated.
         """
         self._measure()
         self._start = time.perf_counter()
@@ -92,23 +92,23 @@ class Speculator:
         return self._from_lookup[:n_lookup]
 
     def observe_accepted(self, tokens: Sequence[int]) -> None:
-        """Learn from the tokens that came after the last ids."""
+        """Update the acceptance rates with the tokens that were generated after the last proposal."""
         self.acceptance_rate = _updated_rate(self.acceptance_rate, self._from_lookup, tokens)
         self.model_acceptance_rate = _updated_rate(self.model_acceptance_rate, self._from_model, tokens)
 
     def record_step(self, n_tokens: int) -> None:
-        """Note that a step of `n_tokens` has run; its cost lasts from its proposal to the next one."""
+        """Record that a step of `n_tokens` has run; its time is that from its proposal to the next one."""
         self._running = (_StepKind(n_tokens, bool(self._from_model)), self._start)
 
     def record_seconds(self, n_tokens: int, seconds: float, *, by_draft_model: bool = False) -> None:
-        """Note what a step of `n_tokens` takes; the first of its kind, which is slower, does not count."""
+        """Record the time of a step of `n_tokens`; the first of each kind is slower and does not count."""
         kind = _StepKind(n_tokens, by_draft_model)
         self._steps[kind] += 1
         if self._steps[kind] > 1:
             self._seconds[kind] = min(seconds, self._seconds.get(kind, seconds) * COST_DRIFT)
 
     def relative_cost(self, n_tokens: int, *, by_draft_model: bool = False) -> float:
-        """Return what a step of `n_tokens` takes, in steps of one token: measured, else assumed."""
+        """Return the cost of a step of `n_tokens`, in steps of one token: measured, else assumed."""
         one = self._seconds.get(_StepKind(1, False))
         measured = self._seconds.get(_StepKind(n_tokens, by_draft_model))
         if one is not None and measured is not None:
@@ -135,7 +135,7 @@ class Speculator:
 
 
 def _updated_rate(rate: float, draft: Sequence[int], tokens: Sequence[int]) -> float:
-    """Return the acceptance rate after one more draft, which counts up to its first wrong token."""
+    """Return the acceptance rate after one more draft; its tokens count up to the first wrong one."""
     for drafted, token in zip(draft, tokens, strict=False):
         rate += ACCEPTANCE_WEIGHT * ((drafted == token) - rate)
         if drafted != token:

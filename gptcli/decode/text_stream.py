@@ -1,14 +1,14 @@
-"""From token bytes to text as it streams: whole characters only, and nothing of a stop string."""
+"""Streaming text from the bytes of tokens: whole characters, and no part of a stop string."""
 
 import codecs
 from collections.abc import Sequence
 
 
 class TextStream:
-    """Takes the bytes of one token after another and returns the text that is certain by then.
+    """Decodes tokens one by one, and returns text as soon as it is certain.
 
-    It holds back the bytes of a character that is not whole yet, and text that may be the beginning of a stop
-    string. All returned pieces together are the decoded text up to the first stop string.
+    It holds back the bytes of an incomplete character, and text that may be the beginning of a stop string.
+    All returned pieces together are the decoded text up to the first stop string.
     """
 
     def __init__(self, stops: Sequence[str] = ()) -> None:
@@ -18,11 +18,11 @@ class TextStream:
         self.stopped = False
 
     def feed(self, token: bytes) -> str:
-        """Return the text that becomes certain with `token`; once `stopped` there is none."""
+        """Return the text that becomes certain with the bytes `token`; nothing after a stop string."""
         return self._release(self._decoder.decode(token), final=False)
 
     def close(self) -> str:
-        """Return what is still held when no more tokens come."""
+        """Return the text that is still held back, after the last token."""
         return self._release(self._decoder.decode(b"", final=True), final=True)
 
     def _release(self, text: str, final: bool) -> str:
@@ -38,7 +38,7 @@ class TextStream:
         return text[: len(text) - keep]
 
     def _partial_stop_length(self, text: str) -> int:
-        """Return the length of the longest end of `text` that some stop string begins with."""
+        """Return the length of the longest end of `text` that is the beginning of a stop string."""
         longest = max((len(stop) for stop in self._stops), default=1) - 1
         for n in range(min(longest, len(text)), 0, -1):
             if any(stop.startswith(text[-n:]) for stop in self._stops):

@@ -1,4 +1,4 @@
-"""The one place where an engine that cannot serve a request leaves it to the plain one."""
+"""The base of faster engines, and the one place where a request falls back to PyTorch."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:  # it imports torch
 
 
 class AcceleratedEngine(ABC):
-    """An engine that is faster than PyTorch for some requests; the others PyTorch serves."""
+    """An engine that is faster than PyTorch for some requests and uses PyTorch for all others."""
 
     config: ModelConfig
     max_tokens: int
@@ -40,8 +40,8 @@ class AcceleratedEngine(ABC):
 
     @abstractmethod
     def forward_fast(self, request: ForwardRequest) -> Array:
-        """Do what `forward` does, for a request that was accepted."""
+        """Serve a request that `accepts` has accepted, as `forward` does."""
 
     @abstractmethod
     def describe(self) -> str:
-        """Return what computes, in a few words for people."""
+        """Return what computes the logits, in a few words for the user."""

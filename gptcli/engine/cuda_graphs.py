@@ -1,9 +1,9 @@
-"""Decode steps recorded once as CUDA graphs and replayed: one launch a token, where a forward takes hundreds.
+"""Decode steps recorded once as CUDA graphs and replayed: one launch per token instead of hundreds.
 
-A step of T tokens reads its ids and its position from tensors and works on the cache's own memory. After a
-step of one token the next one is launched at once, for the most probable token: it runs before the host has
-seen this one, and is thrown away if another token is taken. So the GPU never waits for the host; seven
-numbers a token come back.
+A step of T tokens reads its ids and its position from tensors and works on the memory of the cache. After a
+step of one token the next step is launched at once, for the most probable token, before the host has read
+the result; it is discarded if another token is chosen. So the GPU never waits for the host, and only seven
+numbers per token are copied back.
 """
 
 import threading
@@ -23,27 +23,27 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import MixtureOfExperts
 from gptcli.model.static_cache import StaticCache
 
-SIZES = (1, 4, 8)  # tokens of a recorded step; other numbers are padded to the next of these
-# Attention reads whole windows of this many positions, however few are used: masked ones cost memory traffic.
+SIZES = (1, 4, 8)  # tokens of a recorded step; other numbers are padded to the next size
+# Attention reads whole windows of this many positions; masked ones cost memory traffic.
 WINDOW = 256
-# Recording takes about four steps by PyTorch, and a replayed step a third of one or less.
+# Recording takes as long as about four steps in PyTorch; a replayed step takes a third of one or less.
 MIN_TOKENS_TO_RECORD = 8
 
 Replay = Callable[[], None]
 
 
 class Recorder(Protocol):
-    """Records and replays steps: CUDA graphs, or in tests a plain call."""
+    """Records and replays steps, as CUDA graphs or, in tests, as plain calls."""
 
     def record(self, step: Replay) -> Replay:
-        """Return a call that does again what `step` does, on the same memory; `step` may run once now."""
+        """Return a call that repeats `step` on the same memory; `step` may run once now."""
 
     def fetch(self, source: Tensor) -> Callable[[], Tensor]:
         """Begin to copy a tensor to the host, and return a call that waits for it."""
 
 
 class CudaGraphRecorder:
-    """Records CUDA graphs, which share one pool of memory; a replay is one launch."""
+    """Records CUDA graphs, which share one memory pool; a replay is one launch."""
 
     def __init__(self, device: torch.device) -> None:
         self._pool = torch.cuda.graph_pool_handle()
@@ -52,7 +52,7 @@ class CudaGraphRecorder:
         self._device = device
 
     def record(self, step: Replay) -> Replay:
-        """Run the step once on a side stream, where libraries initialize, then capture it."""
+        """Run the step once on a side stream, which initializes libraries, then capture it."""
         side = torch.cuda.Stream(self._device)  # type: ignore[no-untyped-call]
         side.wait_stream(torch.cuda.current_stream(self._device))
         with torch.cuda.stream(side):
@@ -64,7 +64,7 @@ class CudaGraphRecorder:
         return graph.replay
 
     def fetch(self, source: Tensor) -> Callable[[], Tensor]:
-        """Copy through pinned memory, so that the host need not wait for what is launched after it."""
+        """Copy through pinned memory, so that the host does not wait for later launches."""
         host = self._host[: len(source)]
         host.copy_(source, non_blocking=True)
         self._arrived.record(torch.cuda.current_stream(self._device))
@@ -77,7 +77,7 @@ class CudaGraphRecorder:
 
 
 class _Key(NamedTuple):
-    """What a recording is bound to: the cache's memory, its capacity, tokens, positions that are read."""
+    """The key of a recording: the cache's address and capacity, the tokens of a step, the positions read."""
 
     address: int
     capacity: int
@@ -86,19 +86,19 @@ class _Key(NamedTuple):
 
 
 class _LaunchedStep(NamedTuple):
-    """The step that is running ahead: after which tokens of which cache, and for which token."""
+    """The step that was launched ahead: the cache, its length, and the assumed token."""
 
     cache: "weakref.ref[KVCache]"
     length: int
     token: int
 
     def is_for(self, ids: Sequence[int], cache: KVCache) -> bool:
-        """Return whether it computes what is asked for now."""
+        """Return whether it computes the step for these `ids`."""
         return self.cache() is cache and self.length == cache.length and [self.token] == list(ids)
 
 
 class CudaGraphEngine(AcceleratedEngine):
-    """Recorded steps, for one sequence at a time; PyTorch takes in prompts and serves all else."""
+    """Replays recorded steps of one sequence; PyTorch processes prompts and everything else."""
 
     max_tokens = max(SIZES)
 
@@ -123,7 +123,7 @@ class CudaGraphEngine(AcceleratedEngine):
         return self._plain
 
     def describe(self) -> str:
-        """Return what computes."""
+        """Return what computes the logits."""
         if self.unavailable_reason is not None:
             return f"PyTorch ({self.unavailable_reason})"
         return "CUDA graphs" if self._recorded else "PyTorch"
@@ -141,7 +141,7 @@ class CudaGraphEngine(AcceleratedEngine):
         if isinstance(cache, KVCache) and cache.data.shape[2] == 1 and cache.length > 0:  # not a prompt
             replay = self._replay_for(len(request.ids[0]), cache, request.tokens_left)
         if replay is None and cache is not None:
-            self._launched = None  # what runs instead may change the cache that it wrote to
+            self._launched = None  # PyTorch may overwrite what the launched step wrote to the cache
         return replay is not None
 
     @torch.inference_mode()
@@ -168,14 +168,14 @@ class CudaGraphEngine(AcceleratedEngine):
         return to_numpy(restore([summary], [range(self.config.vocab_size)]))[None]
 
     def _launch_next(self, cache: KVCache, tokens_left: int) -> bool:
-        """Launch the step of the most probable token: the last step has left its id and position in place."""
+        """Launch the step of the most probable token; the last step has written its id and position."""
         replay = self._replay_for(1, cache, tokens_left) if tokens_left > 0 else None
         if replay is not None:
             replay()
         return replay is not None
 
     def _replay_for(self, n_tokens: int, cache: KVCache, tokens_left: int) -> Replay | None:
-        """Return the recorded step of `n_tokens`, recorded now if that pays; None where there is none."""
+        """Return the recorded step of `n_tokens`, recorded now if that pays; None if there is none."""
         T = next((size for size in SIZES if size >= n_tokens), None)
         if T is None or cache.length + T > cache.capacity or self.unavailable_reason is not None:
             return None
@@ -208,7 +208,7 @@ class CudaGraphEngine(AcceleratedEngine):
             self._ids[:, :1].copy_(summary[-1:, 3:4].long())
             self._start.add_(T)
 
-        # Recording runs the step: what it changes, other than what is overwritten anyway, is put back.
+        # Recording runs the step, so its changes to the inputs are undone.
         ids, start = self._ids.clone(), self._start.clone()
         self._start.fill_(cache.length)
         replay = self._recorder.record(step)
@@ -218,7 +218,7 @@ class CudaGraphEngine(AcceleratedEngine):
 
 
 def _unavailable_reason(model: GPTModel) -> str | None:
-    """Return why a model's step cannot be recorded, if it cannot."""
+    """Return why the model's steps cannot be recorded; None if they can."""
     if any(isinstance(module, MixtureOfExperts) for module in model.modules()):
-        return "which experts a mixture needs is known only when it runs"
+        return "the experts of a mixture are known only at run time"
     return None

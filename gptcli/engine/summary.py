@@ -1,8 +1,8 @@
-"""A summary of logits in seven numbers: all that greedy decoding asks of them, so the rest need not travel.
+"""A summary of logits in seven numbers, all that greedy decoding needs, so the logits stay on their device.
 
-Of [V] logits the two largest and the least with their ids, and the rest as one sum of exponentials.
-Restored, the rest stand at the logarithm of their mean exponential: the largest, near-ties with it, numbers
-that are none and the log-probability of the largest are those of the logits themselves.
+A summary holds the two largest logits and the smallest, with their ids, and one sum of exponentials for all
+others. `restore` sets the others to the logarithm of their mean exponential. So the largest logit, a near tie
+with it, NaN or infinity, and the log-probability of the largest are those of the original logits.
 """
 
 import math
@@ -14,8 +14,8 @@ from torch import Tensor
 NUMBERS = 7  # three logits, their ids, and the logarithm of the sum of the others' exponentials
 
 
-def summarize(logits: Tensor) -> Tensor:  # [..., V]
-    """[..., V] with V of 3 or more → float64 [..., 7], which holds every id exactly."""
+def summarize(logits: Tensor) -> Tensor:  # [..., 7]
+    """Return summaries of logits [..., V], V at least 3; in float64, which holds every id exactly."""
     logits = logits.float()
     ids = torch.cat([logits.topk(2).indices, logits.argmin(-1, keepdim=True)], dim=-1)  # [..., 3]
     rest = logits.scatter(-1, ids, -torch.inf).logsumexp(-1, keepdim=True)  # [..., 1]
@@ -23,8 +23,8 @@ def summarize(logits: Tensor) -> Tensor:  # [..., V]
     return torch.cat([logits.gather(-1, ids), ids, rest], dim=-1).double()  # [..., 7]
 
 
-def restore(summaries: Sequence[Tensor], spans: Sequence[range]) -> Tensor:  # [..., 7] each
-    """Summaries of neighbouring `spans` of a vocabulary → float32 [..., V], the same where it matters."""
+def restore(summaries: Sequence[Tensor], spans: Sequence[range]) -> Tensor:  # [..., V]
+    """Return float32 logits from the summaries [..., 7] of consecutive `spans` of the vocabulary."""
     vocab_size = spans[-1].stop
     n_rest = max(1, vocab_size - 3 * len(spans))
     mean = torch.stack([summary[..., 6] for summary in summaries]).logsumexp(0) - math.log(n_rest)  # [...]

@@ -1,4 +1,4 @@
-"""The model itself as an engine: readable, on any device, and what every faster engine falls back on."""
+"""The PyTorch model as an engine, on any device; the fallback of every faster engine."""
 
 from typing import Any
 
@@ -15,13 +15,13 @@ from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.system.memory import available_bytes, require_memory
 
-# A long prompt is taken in by parts on a CPU: products are as fast, and attention need not compute what the
-# mask hides: 1,000 tokens of GPT-2 small in 0.66 s instead of 0.80.
+# On a CPU a long prompt is processed in parts: matrix products are as fast, and attention skips most of what
+# the mask hides. 1,000 tokens of GPT-2 small take 0.66 s instead of 0.80.
 PREFILL_TOKENS = 256
 
 
 class TorchEngine:
-    """Logits by `GPTModel`, in PyTorch."""
+    """Computes logits with `GPTModel`, in PyTorch."""
 
     max_tokens = 8
 
@@ -31,16 +31,19 @@ class TorchEngine:
 
     @property
     def config(self) -> ModelConfig:
-        """The model's."""
+        """Return the config of the model."""
         return self._model.config
 
     @property
     def near_tie_tolerance(self) -> float:
-        """How close two logits are a near tie: for a model in float32, else 0."""
+        """Return the relative difference of a near tie; 0 for a model that is not in float32."""
         return FLOAT32_TOLERANCE if self._weight.dtype == torch.float32 else 0.0
 
     def new_cache(self, n_sequences: int, capacity: int) -> KVCache:
-        """Return an empty cache; for several sequences only if the CPU's memory holds it."""
+        """Return an empty cache.
+
+        Raises `ResourceError` for several sequences if the cache does not fit into the CPU's memory.
+        """
         capacity = min(capacity, self.config.context_length)
         if n_sequences > 1 and self._weight.device.type == "cpu":
             n_bytes = kv_bytes_per_token(self.config, self._weight.itemsize) * capacity * n_sequences
@@ -55,19 +58,19 @@ class TorchEngine:
         if request.exactness == "all":
             return to_numpy(self._model.out_head(hidden))
         logits = self._model.greedy_logits(hidden)  # [B, n_logits, V]
-        if logits.is_cuda and logits.shape[-1] >= 3:  # a few numbers cross to the host instead of all
+        if logits.is_cuda and logits.shape[-1] >= 3:  # copy seven numbers to the host instead of all
             logits = restore([summarize(logits).cpu()], [range(self.config.vocab_size)])
         return to_numpy(logits)
 
     def describe(self) -> str:
-        """Return what computes."""
+        """Return what computes the logits."""
         return self._description
 
     def _hidden(self, request: ForwardRequest) -> Tensor:
-        """Return what the head reads for the last tokens of each sequence, [B, n_logits, C]."""
+        """Return the hidden states of the last `n_logits` tokens of each sequence, [B, n_logits, C]."""
         lengths = [len(ids) for ids in request.ids]
         T, n = max(lengths), request.n_logits
-        # Padded on the right with the sequence's own last token, which no earlier token sees.
+        # Padded on the right with the sequence's last token, which no earlier token attends to.
         padded = [[*ids, *[ids[-1]] * (T - len(ids))] for ids in request.ids]
         idx = torch.tensor(padded, device=self._weight.device)  # [B, T]
         cache: Any = request.cache
@@ -84,7 +87,7 @@ class TorchEngine:
         B, T = idx.shape
         in_step = cache is None or len(set(cache.lengths)) == 1
         if n == 1 and in_step and min(lengths) == T:
-            # The head wants the last token alone, which sees every other, and a prompt can come in parts.
+            # The head needs only the last token, which attends to all others, so a prompt can come in parts.
             size = PREFILL_TOKENS if cache is not None and idx.device.type == "cpu" else T
             for part in torch.split(idx, size, dim=1):
                 hidden = self._model.hidden(part, cache, last_only=True)  # [B, 1, C]
@@ -98,7 +101,7 @@ class TorchEngine:
 def to_numpy(logits: Tensor) -> Array:
     """Return logits of any dtype and device as float32 in NumPy.
 
-    NumPy works on them with one thread, which is done before PyTorch has woken its own: 2 µs, not 30.
+    NumPy works with one thread and is done before PyTorch has woken its threads: 2 µs instead of 30.
     """
     numbers: Array = logits.float().cpu().numpy()
     return np.ascontiguousarray(numbers)

@@ -36,9 +36,9 @@ def load(
     `device` and `dtype` are the command line's names, `auto` among them. `engine` is `native`, `torch`, or
     `auto`: the native kernels for a dense model on a CPU, where they are compiled, else PyTorch, which is
     imported only then. `threads` are those of the kernels, or of PyTorch in the whole process. `cache_tokens`
-    is the length of the key/value cache that has to fit next to the weights; `quantize` makes the linears int8. With
-    a `group` this process holds its shard of the model, on the group's device. Raises `DeviceError`,
-    `ResourceError`, `WeightsError`.
+    is the length of the key/value cache that has to fit next to the weights; `quantize` makes the linears
+    int8. With a `group` this process holds its shard of the model, on the group's device. Raises
+    `DeviceError`, `ResourceError`, `WeightsError`.
     """
     start = time.perf_counter()
     if engine not in ("auto", "native", "torch"):

@@ -1,4 +1,4 @@
-"""Which model is meant: a weights file, a hub repository, a preset or a config, as one value."""
+"""The model to load, as one value: a weights file, a hub repository, a preset or a config."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -25,9 +25,9 @@ DEFAULT_MODEL = "stories"  # the trained model that ships
 
 @dataclass(frozen=True)
 class ModelSource:
-    """A model that can be loaded: its config, and the checkpoint to fill it, or none for random weights.
+    """A model that can be loaded: its config and its checkpoint, or none for random weights.
 
-    `weights` are those that the user named, as named; `notes` are what the user should know of the choice.
+    `weights` is what the user gave as weights; `notes` tell the user what was chosen.
     """
 
     resolved: ResolvedConfig
@@ -37,17 +37,17 @@ class ModelSource:
 
     @property
     def config(self) -> ModelConfig:
-        """The model's config."""
+        """Return the model's config."""
         return self.resolved.config
 
     @property
     def origin(self) -> Mapping[str, Origin]:
-        """Where each value of the config comes from."""
+        """Return the origin of each value of the config."""
         return self.resolved.origin
 
     @property
     def preset(self) -> str | None:
-        """The preset that was named, or that fits the checkpoint."""
+        """Return the preset that was named, or the one that fits the checkpoint."""
         return self.resolved.preset if self.plan is None else self.plan.preset
 
 
@@ -61,11 +61,12 @@ def select_source(
     use_shipped: bool = True,
     show_progress: bool = False,
 ) -> ModelSource:
-    """Return the model that these options name. A repository is fetched: the one use of the network.
+    """Return the model that these options name. Only a hub repository needs the network: it is fetched.
 
-    A preset with weights that ship takes those, and so does the choice of nothing, which is `DEFAULT_MODEL`;
-    without `use_shipped` a preset's weights are random. `pretrained` stands for the official weights of the
-    preset. `overrides` are `KEY=VALUE`. Raises the errors of `gptcli.errors`.
+    Without weights a preset gets those that ship with it, if any, and the default preset is `DEFAULT_MODEL`;
+    without `use_shipped` the weights are random, and the default preset is that of `resolve_options`.
+    `pretrained` means the official weights of the preset. `overrides` are `KEY=VALUE`. Raises the errors of
+    `gptcli.errors`.
     """
     named = named_weights(weights, pretrained=pretrained, preset=preset)
     sources = sources_from_options(preset, config, overrides)
@@ -89,18 +90,21 @@ def select_source(
 
 
 def named_weights(weights: str | Path | None, *, pretrained: bool, preset: str | None) -> Path | None:
-    """Return the weights that were named, or the repository that `pretrained` stands for, as `hf:…`."""
+    """Return the weights that the options name, which for `pretrained` are a repository, `hf:…`.
+
+    Raises `UsageError` for options that contradict each other.
+    """
     if not pretrained:
         return None if weights is None else Path(weights)
     if weights is not None:
-        raise UsageError("--pretrained and --weights are two answers to one question; give one of them")
+        raise UsageError("--pretrained and --weights both name weights; give one of them")
     if preset is None:
-        raise UsageError("--pretrained: of which preset? such as --preset gpt2-small --pretrained")
+        raise UsageError("--pretrained needs a preset, such as --preset gpt2-small --pretrained")
     return Path(official_weights(preset_name(preset)))
 
 
 def local_weights(weights: Path, *, show_progress: bool = False) -> tuple[Path, list[str]]:
-    """Return the file or folder of these weights, and notes; a repository of the hub is fetched first."""
+    """Return the file or folder of these weights, and notes; a hub repository is fetched first."""
     if not is_hub_name(weights):
         return weights, []
     folder = fetch(str(weights), show_progress=show_progress)

@@ -1,4 +1,4 @@
-"""Ten thousand prompts: the rate side by side against one by one, and what is left after kill -9.
+"""Ten thousand prompts: the rate in batches against one by one, and the records after kill -9.
 
     python -m tests.benchmarks.batch [PROMPTS] [KILLS]
 
@@ -16,11 +16,11 @@ import time
 from pathlib import Path
 
 CARD = Path(__file__).parents[2] / "configs" / "stories.md"
-BY_ONE = 20  # one by one: every 20th prompt, or it takes ten minutes
+BY_ONE = 20  # one by one: only every 20th prompt, since all would take ten minutes
 
 
 def write_prompts(path: Path, n: int) -> None:
-    """Prompts of 1 to 40 words, with budgets of 8 to 48 tokens; one in 500 is no record."""
+    """Write prompts of 1 to 40 words, for 8 to 48 new tokens; one line in 500 is not a record."""
     draw, words = random.Random(0), CARD.read_text().split()
     with path.open("w") as file:
         for i in range(n):
@@ -43,7 +43,7 @@ def timed(source: Path, output: Path, *options: str) -> float:
 
 
 def killed(source: Path, output: Path, kills: int, seconds: float) -> list[int]:
-    """Records that stood in the file after each kill -9."""
+    """Return the number of records in the file after each kill -9."""
     draw, standing = random.Random(1), []
     for _ in range(kills):
         child = subprocess.Popen(command(source, output, "--resume"), stderr=subprocess.DEVNULL)
@@ -55,7 +55,7 @@ def killed(source: Path, output: Path, kills: int, seconds: float) -> list[int]:
     return standing
 
 
-def told(path: Path) -> list[dict]:
+def read_records(path: Path) -> list[dict]:
     records = [json.loads(line) for line in path.open()]
     return [{key: value for key, value in record.items() if key != "timings"} for record in records]
 
@@ -70,17 +70,17 @@ def main(n: int = 10_000, kills: int = 10) -> None:
     for size in ("1", "16", "32"):
         some = folder / f"some{size}.jsonl"
         figures[f"records_per_second_{size}"] = n / BY_ONE / timed(fewer, some, "--batch-size", size)
-        assert told(some) == told(folder / "some1.jsonl")
+        assert read_records(some) == read_records(folder / "some1.jsonl")
     whole = folder / "whole.jsonl"
     seconds = timed(source, whole)
     figures |= {"seconds": seconds, "records_per_second": n / seconds}
     again = folder / "again.jsonl"
     standing = killed(source, again, kills, seconds)
-    records = told(whole)
+    records = read_records(whole)
     assert [record["id"] for record in records if "error" not in record] == [
         f"r{i}" for i in range(n) if i % 500
     ]
-    figures |= {"records_after_each_kill": standing, "equal_after_kills": records == told(again)}
+    figures |= {"records_after_each_kill": standing, "equal_after_kills": records == read_records(again)}
     print(json.dumps(figures, indent=1))
     os._exit(0 if figures["equal_after_kills"] else 1)
 

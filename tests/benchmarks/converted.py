@@ -22,7 +22,7 @@ GGUF_NAMES = {
 
 
 def to_gguf(checkpoint: Path, target: Path, kind: str) -> None:
-    """`kind` is F32, F16, BF16 or Q8_0: the type of all matrices but the positions."""
+    """Write a GGUF file; `kind` is F32, F16, BF16 or Q8_0, for all matrices but the positions."""
     import gguf
 
     config = json.loads((checkpoint / "config.json").read_text())
@@ -67,7 +67,7 @@ def _gguf_name(name: str) -> str:
 
 
 def to_ctranslate2(checkpoint: Path, target: Path, quantization: str) -> None:
-    """`quantization` is float32 or int8. Tokens are called by their numbers."""
+    """Write a CTranslate2 folder; `quantization` is float32 or int8. Tokens are named by their ids."""
     from ctranslate2.converters.transformers import GPT2Loader
 
     model = GPT2LMHeadModel.from_pretrained(checkpoint, dtype=torch.float32)

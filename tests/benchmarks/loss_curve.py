@@ -11,7 +11,7 @@ WINDOW = 50
 
 def main() -> None:
     log, picture = map(Path, sys.argv[1:3])
-    records = {}  # of a resumed run the later record of a step is the one that counts
+    records = {}  # in the log of a resumed run the later record of a step counts
     for line in log.read_text().splitlines():
         record = json.loads(line)
         records[record["step"], "loss" in record] = record

@@ -1,4 +1,4 @@
-"""A mixture of experts beside dense models of its active and total size: python -m tests.benchmarks.moe"""
+"""A mixture of experts and dense models of its active and total size: python -m tests.benchmarks.moe"""
 
 import argparse
 import json

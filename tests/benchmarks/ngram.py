@@ -1,4 +1,4 @@
-"""What an order-5 byte model makes of a text: python -m tests.benchmarks.ngram TRAIN VALIDATION
+"""Bits per byte of a text under an order-5 byte model: python -m tests.benchmarks.ngram TRAIN VALIDATION
 
 Each byte is predicted from the five before it, by Witten-Bell interpolation down to the uniform distribution
 (Bell, Cleary & Witten 1990, "Text Compression", section 6.2, method C). Files may be .xz.
@@ -28,7 +28,7 @@ def read(path: Path) -> np.ndarray:
 
 
 def interpolate(train: np.ndarray, text: np.ndarray, length: int, shorter: np.ndarray) -> np.ndarray:
-    """Probability of each byte of `text` by contexts of `length` bytes, mixed with those of shorter ones."""
+    """Return the probability of each byte of `text` after `length` bytes, mixed with shorter contexts."""
     pairs, pair_counts = np.unique(grams(train, length + 1), return_counts=True)
     contexts, first, distinct = np.unique(pairs >> 8, return_index=True, return_counts=True)
     totals = np.add.reduceat(pair_counts, first)
@@ -43,7 +43,7 @@ def interpolate(train: np.ndarray, text: np.ndarray, length: int, shorter: np.nd
 
 
 def grams(data: np.ndarray, n: int) -> np.ndarray:
-    """Every run of n bytes as one number, in order."""
+    """Return every run of n bytes as one number, in order."""
     runs = np.zeros(len(data) - n + 1, np.int64)
     for offset in range(n):
         runs = (runs << 8) | data[offset : offset + len(runs)]
@@ -51,7 +51,7 @@ def grams(data: np.ndarray, n: int) -> np.ndarray:
 
 
 def look_up(keys: np.ndarray, values: np.ndarray, wanted: np.ndarray) -> np.ndarray:
-    """The value of each wanted key, 0 where it is none; keys are sorted."""
+    """Return the value of each wanted key, 0 for a missing one; `keys` are sorted."""
     at = np.searchsorted(keys, wanted).clip(max=len(keys) - 1)
     return np.where(keys[at] == wanted, values[at], 0)
 

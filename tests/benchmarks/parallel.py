@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.parallel [CHECKPOINT]     (default: GPT-2 small, random weights)
 
-Every process has one thread, so that two of them use what one has not. Peak memory is that of a process above
+Every process has one thread, so two of them use two cores. Peak memory is that of a process above
 its own after it has imported all that it needs.
 """
 
@@ -22,7 +22,7 @@ NEW_TOKENS = 40
 
 
 def worker(path: Path) -> None:
-    """One process: load its part, decode, tell."""
+    """Load the shard of this process, decode, and print the figures."""
     from gptcli.parallel.join import join
     from gptcli.parallel.load import load_shard  # noqa: F401 - so that it does not count
     from gptcli.runtime import load
@@ -30,8 +30,8 @@ def worker(path: Path) -> None:
     from gptcli.weights.source import select_source
     from tests.decoding import decode_tokens
 
-    told = read_torchrun()
-    group = join(told, "cpu") if told else None
+    torchrun = read_torchrun()
+    group = join(torchrun, "cpu") if torchrun else None
     before = peak_bytes()
     source = select_source(path)
     model = load(source, device="cpu", cache_tokens=64, group=group)

@@ -1,13 +1,12 @@
-"""Greedy decoding beside transformers, CTranslate2 and llama.cpp: python -m tests.benchmarks.peers
+"""Greedy decoding against transformers, CTranslate2 and llama.cpp: python -m tests.benchmarks.peers
 
     pip install ctranslate2 llama-cpp-python gguf
     python -m tests.benchmarks.peers [--checkpoint DIR] [--prompts 16 512] [--new 64] [--rounds 5]
 
 All run on one checkpoint (random GPT-2 small unless one is given), each in a process of its own, stopped
 while it is not its turn: threads that spin would slow each other. A round measures 1 and 1 + NEW tokens;
-the decode rate is NEW over the difference. Medians of the rounds behind a first one, of ratios too: each is
-taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports (and
-Numba's). The last line is JSON.
+the decode rate is NEW over the difference. Medians of the rounds after the first one, of ratios too: each is
+taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports. The last line is JSON.
 """
 
 import argparse
@@ -57,13 +56,11 @@ def gptcli_runner(name: str, path: Path) -> Run:
 
     kind = name.split()[1].rstrip(",")
     dtype = "float32" if kind == "int8" else kind
-    ready = load(select_source(path), device="cpu", dtype=dtype, quantize=kind == "int8")
-    ready.engine.prepare(wait=True)
-    assert ready.engine.max_tokens, ready.engine.unavailable_reason
+    ready = load(select_source(path), device="cpu", engine="native", dtype=dtype, quantize=kind == "int8")
 
     def run(prompt: list[int], n: int) -> list[int]:
         speculator = ready.speculator("lookup" if name.endswith("lookup") else "off")
-        return decode_ids(ready.model, prompt, n, engine=ready.engine, speculator=speculator)
+        return decode_ids(None, prompt, n, engine=ready.engine, speculator=speculator)
 
     return run
 
@@ -116,10 +113,8 @@ def llama_runner(_name: str, path: Path) -> Run:
 
 
 def work(name: str, path: Path) -> None:
-    """A contender's process: answers each `prompt new` with seconds and a few ids."""
+    """Run a contender: answer each line `prompt new` with seconds and a few ids."""
     torch.set_num_threads(THREADS)
-    if name.startswith("gptcli"):
-        import numba  # noqa: F401  (its memory is not the model's)
     before = peak_bytes(os.getpid())
     makers = {"gptcli": gptcli_runner, "transformers": transformers_runner}
     makers |= {"CTranslate2": ctranslate2_runner, "llama.cpp": llama_runner}
@@ -134,7 +129,7 @@ def work(name: str, path: Path) -> None:
 
 
 class Contender:
-    """A worker that runs only while it is asked."""
+    """A worker process that runs only while it is measured."""
 
     def __init__(self, name: str, path: Path) -> None:
         command = [
@@ -182,7 +177,7 @@ def convert(checkpoint: Path, folder: Path) -> None:
 
 
 def measure(contenders: dict[str, Contender], n_prompt: int, n_new: int, rounds: int) -> dict:
-    """Tokens/s and milliseconds of prefill of each in each round, the bandwidth, and whose ids agree."""
+    """Return tokens/s and prefill milliseconds of each contender in each round, bandwidth, and equal ids."""
     rates = {name: [] for name in contenders}
     prefills = {name: [] for name in contenders}
     ids, bandwidth = {}, []
@@ -228,7 +223,7 @@ def show(found: dict, weight_gigabytes: float) -> None:
         print(f"{what}: {ratio:.2f} of {peer}")
 
 
-# What is compared: the figure, ours, and the others, of whom the best counts.
+# The comparisons: the figure, ours, and the others, of which the best counts.
 DECODING = (
     ("float32", "gptcli float32", ("CTranslate2 float32", "llama.cpp F32")),
     ("lookup", "gptcli float32, lookup", ("gptcli float32",)),
@@ -238,24 +233,27 @@ DECODING = (
     ("int8", "gptcli int8", ("CTranslate2 int8",)),
     ("transformers", "gptcli float32", ("transformers float32",)),
 )
-PREFILL = ("gptcli float32", ("CTranslate2 float32", "llama.cpp F32", "transformers float32"))
+PREFILL = (
+    ("prefill", "gptcli float32", ("CTranslate2 float32", "llama.cpp F32", "transformers float32")),
+    ("prefill int8", "gptcli int8", ("CTranslate2 int8", "llama.cpp Q8_0")),
+)
 
 
 def comparisons(found: dict) -> list[tuple[str, float, str]]:
-    """Each figure: how many times as fast as the best of the others, and which that is.
+    """Return, for each figure, our speed as a multiple of the best of the others, and its name.
 
     A ratio is taken within a round, and of the rounds the median: memory changes its speed in minutes.
     """
     rates = found["tokens_per_second"]
     speeds = {name: [1 / each for each in seen] for name, seen in found["prefill_milliseconds"].items()}
     wanted = [(what, rates, ours, others) for what, ours, others in DECODING]
-    wanted.append(("prefill", speeds, *PREFILL))
-    told = []
+    wanted += [(what, speeds, ours, others) for what, ours, others in PREFILL]
+    rows = []
     for what, seen, ours, others in wanted:
         there = [peer for peer in others if peer in seen and ours in seen]
         if ratios := [(median_ratio(seen[ours], seen[peer]), peer) for peer in there]:
-            told.append((what, *min(ratios)))
-    return told
+            rows.append((what, *min(ratios)))
+    return rows
 
 
 def median_ratio(ours: list[float], theirs: list[float]) -> float:
@@ -270,7 +268,7 @@ def main() -> None:
     parser.add_argument("--prompts", type=int, nargs="+", default=[16, 512])
     parser.add_argument("--new", type=int, default=64)
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--only", help="contenders whose name holds this, and transformers")
+    parser.add_argument("--only", help="only contenders with this in their name, and transformers")
     parser.add_argument("--worker", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.worker:

@@ -1,4 +1,4 @@
-"""What 16 and 8 bits cost on trained weights: python -m tests.benchmarks.precision TEXT [--weights DIR]
+"""The cost of 16 and 8 bits on trained weights: python -m tests.benchmarks.precision TEXT [--weights DIR]
 
 Bits a byte of a held-out text (as the stories' card measures them, in windows without overlap), and how often
 the most probable next token is float32's. The model is the one that ships unless weights are given.

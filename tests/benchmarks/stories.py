@@ -1,6 +1,6 @@
 """The figures of the model that ships: python -m tests.benchmarks.stories VALIDATION
 
-Bits a byte on a text file (.xz too) by strides, and what the model goes on with after three beginnings.
+Bits per byte on a text file (.xz too) for several strides, and the continuations of three prompts.
 """
 
 import sys

@@ -1,11 +1,11 @@
-"""Interleaved rounds: every contender once a round, the first round dropped, medians of the rest."""
+"""Interleaved rounds: every contender once per round, medians without the first round."""
 
 import statistics
 from collections.abc import Callable, Mapping
 
 
 def interleaved(contenders: Mapping[str, Callable[[], float]], rounds: int) -> dict[str, float]:
-    """Median of what each contender returns (a rate, or seconds); one more round comes first, as warm-up."""
+    """Return the median of what each contender returns, a rate or seconds, after a round of warm-up."""
     seen: dict[str, list[float]] = {name: [] for name in contenders}
     for number in range(rounds + 1):
         for name, run in contenders.items():

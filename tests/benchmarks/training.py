@@ -1,4 +1,4 @@
-"""One training step of GPT-2 small, batch 4 × 256, beside `transformers`: python -m tests.benchmarks.training
+"""One training step of GPT-2 small, batch 4 × 256, and transformers': python -m tests.benchmarks.training
 
 The same weights and ids, float32, no dropout: losses and gradients must agree, the times are a ratio.
 """

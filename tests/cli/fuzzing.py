@@ -1,4 +1,4 @@
-"""What strangers' files may hold: strategies for configs, weights and prompts that are almost right."""
+"""Strategies for odd files: configs, weights and prompts that are almost right."""
 
 import json
 import struct
@@ -13,7 +13,7 @@ from tests.models import tiny_config, tiny_values
 
 SMALL = {"n_layers": 1, "emb_dim": 8, "n_heads": 2, "vocab_size": 11, "context_length": 4}
 
-# Names and texts that could drive a terminal, be taken for markup, for a path, or break a decoder.
+# Names and texts that could drive a terminal, look like markup or a path, or break a decoder.
 TEXTS = st.sampled_from([
     "", " ", "\x1b[2J\x1b]0;owned\x07", "[bold red]x[/]", "[/INST]", ":smile:", "a\nb", "a\r\b", "../../etc",
     "\x00", "\ud800", "\u202e", "𝕏" * 50, "h." * 5000, "trf_blocks.0.att.W_query.weight", "NaN", "1e-5",
@@ -46,7 +46,7 @@ BOMBS = (
 
 @st.composite
 def configs(draw: st.DrawFn) -> tuple[str, bytes]:
-    """The ending and the bytes of a config file in which anything may be odd."""
+    """Return the ending and the bytes of a config file in which anything may be odd."""
     values: dict[str, Any] = dict(tiny_values(**SMALL))
     for key in draw(st.lists(st.sampled_from([*KEYS, *HUGGINGFACE_KEYS]) | TEXTS, max_size=4)):
         values[key] = draw(VALUES)
@@ -65,7 +65,7 @@ def configs(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @st.composite
 def safetensors(draw: st.DrawFn) -> bytes:
-    """A weights file in the tutorial's layout, its header changed here and there, and maybe cut."""
+    """Return a weights file in the tutorial's layout, with changes in its header, and maybe cut."""
     entries: list[tuple[str, Any]] = []
     at = 0
     for name, shape in parameter_shapes(tiny_config(**SMALL)).items():
@@ -116,7 +116,7 @@ def safetensors(draw: st.DrawFn) -> bytes:
 
 @st.composite
 def prompt_files(draw: st.DrawFn) -> tuple[str, bytes]:
-    """The ending and the bytes of a file of prompts."""
+    """Return the ending and the bytes of a file of prompts."""
     suffix = draw(st.sampled_from([".txt", ".jsonl", ".csv"]))
     lines = []
     for _ in range(draw(st.integers(0, 4))):
@@ -133,7 +133,7 @@ def prompt_files(draw: st.DrawFn) -> tuple[str, bytes]:
 
 @st.composite
 def _damaged(draw: st.DrawFn, content: bytearray) -> bytearray:
-    """Mostly as it was; else with some bytes changed, or cut."""
+    """Return the data as it was, or with some bytes changed, or cut."""
     if content and draw(st.integers(0, 3)) == 0:
         for _ in range(draw(st.integers(1, 3))):
             content[draw(st.integers(0, len(content) - 1))] = draw(st.integers(0, 255))

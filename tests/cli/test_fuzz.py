@@ -1,4 +1,4 @@
-"""Strangers' files: whatever is wrong, it is one or two lines and status 1 or 2, never a traceback.
+"""Odd files: whatever is wrong, there are one or two lines and status 1 or 2, never a traceback.
 
 `GPTCLI_FUZZ=20000 pytest tests/cli/test_fuzz.py -s` tries that many files of each kind and prints timings.
 """
@@ -28,7 +28,7 @@ fuzz = settings(
 
 
 class Tries:
-    """Runs commands on files in a folder, checks that every outcome was foreseen, and keeps the time."""
+    """Runs commands on files in a folder, checks every outcome, and measures the time."""
 
     def __init__(self, cli, folder: Path) -> None:
         self.cli, self.folder, self.seconds = cli, folder, []
@@ -58,7 +58,7 @@ def tries(cli, tmp_path, request) -> Iterator[Tries]:
     made.report(request.node.name)
 
 
-def test_configs(tries):
+def test_odd_configs_give_a_short_error(tries):
     @fuzz
     @given(fuzzing.configs())
     def run(config: tuple[str, bytes]) -> None:
@@ -72,7 +72,7 @@ def test_configs(tries):
 
 @pytest.mark.parametrize("content", fuzzing.BOMBS, ids=lambda text: repr(text[:20]))
 @pytest.mark.parametrize("suffix", [".yaml", ".json"])
-def test_bombs_take_no_memory_to_speak_of(tries, content, suffix):
+def test_bombs_take_little_memory(tries, content, suffix):
     path = tries.folder / f"config{suffix}"
     path.write_text(content)
     tries((2,), "params", "-c", path)
@@ -85,7 +85,7 @@ def test_bombs_take_no_memory_to_speak_of(tries, content, suffix):
     assert peak < 10_000_000 + 200 * len(content)
 
 
-def test_weights(tries):
+def test_odd_weights_give_a_short_error(tries):
     path = tries.folder / "model.safetensors"
     config = write_yaml(tries.folder / "config.yaml", fuzzing.tiny_values(**fuzzing.SMALL))
 
@@ -95,13 +95,13 @@ def test_weights(tries):
         path.write_bytes(content)
         tries((0, 1), "inspect", path, "-q")
         tries((0, 1), "inspect", path, "--check", "-c", config, "-q")
-        # The vocabulary of 11 has none of the prompt's tokens, which is wrong usage (2), if it comes so far.
+        # If the file loads, its vocabulary of 11 lacks the prompt's tokens, which is wrong usage (2).
         tries((0, 1, 2), "generate", "!", "-n", "1", "-w", path, "-c", config, "-q")
 
     run()
 
 
-def test_prompt_files(tries):
+def test_odd_prompt_files_give_a_short_error(tries):
     config = write_yaml(tries.folder / "config.yaml", fuzzing.tiny_values(**fuzzing.SMALL))
 
     @fuzz
@@ -117,7 +117,7 @@ def test_prompt_files(tries):
 
 
 def broken(whole: bytes, end: int) -> Iterator[bytes]:
-    """The file with each byte before `end` changed, by turns to anything and to what JSON is made of."""
+    """Yield the file with each byte before `end` changed, in turn to any byte and to a byte of JSON."""
     generator = random.Random(0)
     for at in range(end):
         value = generator.choice(b'"{}[]:,0123456789-\\ntf') if at % 2 else generator.randrange(256)
@@ -128,7 +128,7 @@ def broken(whole: bytes, end: int) -> Iterator[bytes]:
 @pytest.mark.parametrize(
     ("save", "keys"), [(save_huggingface, {}), (save_tutorial, MIXTURE)], ids=["huggingface", "tutorial"]
 )
-def test_every_byte_of_a_header_and_of_a_config(tries, tmp_path, save, keys):
+def test_any_changed_byte_of_a_header_or_config_gives_a_short_error(tries, tmp_path, save, keys):
     folder: Path = save(lively_model(tiny_config(**fuzzing.SMALL, **keys)), tmp_path)
     weights, config = folder / "model.safetensors", folder / "config.json"
     whole = weights.read_bytes()

@@ -1,4 +1,4 @@
-"""`gptcli generate`, as a user meets it: prompt in, text out, and the wrong thing at every door."""
+"""`gptcli generate` as a user sees it: prompt in, text out, and messages for wrong usage."""
 
 import json
 import math
@@ -16,7 +16,7 @@ NOTE = "note: the weights are random (seed 123), so the text is noise; --weights
 
 @pytest.fixture
 def scripted(tmp_path):
-    """A folder with a model that follows a script of ids."""
+    """Return a function that saves a model which follows a script of ids, in a folder."""
 
     def save(script: dict[int, int], **changes: object):
         return save_tutorial(scripted_model(script, **changes), tmp_path / "scripted")
@@ -33,7 +33,7 @@ class TestPrompt:
         assert cli("generate", "a", "-w", scripted({A: B, B: C}), "-n", 2, "--no-echo").out == "bc\n"
 
     @pytest.mark.parametrize("arguments", [["-"], []])
-    def test_stdin_without_its_final_newline(self, cli, scripted, arguments):
+    def test_stdin_is_read_without_its_final_newline(self, cli, scripted, arguments):
         folder = scripted({A: B, B: C, C: A})
         for data in (b"a", b"a\n", b"a\r\n"):
             assert cli("generate", *arguments, "-w", folder, "-n", 1, stdin=data).out == "ab\n"
@@ -42,7 +42,7 @@ class TestPrompt:
     def test_with_an_argument_stdin_is_not_read(self, cli, scripted):
         assert cli("generate", "a", "-w", scripted({A: B}), "-n", 1, stdin=None).out == "ab\n"
 
-    def test_nothing_on_a_terminal_is_wrong_usage(self, cli):
+    def test_no_prompt_on_a_terminal_is_wrong_usage(self, cli):
         result = cli("generate", terminal=True)
         assert result.status == 2
         assert "no prompt" in result.err
@@ -57,15 +57,15 @@ class TestPrompt:
         result = cli("generate", *arguments, "-w", scripted({EOT: A, A: B}), "-n", 2, "--json", stdin=stdin)
         record = json.loads(result.out)
         assert (record["prompt"], record["prompt_ids"], record["completion"]) == ("", [EOT], "ab")
-        assert "the prompt is empty: starting from <|endoftext|>" in result.err
+        assert "the prompt is empty; decoding starts from <|endoftext|>" in result.err
 
-    def test_an_empty_prompt_for_a_model_without_end_of_text(self, cli, scripted):
+    def test_an_empty_prompt_for_a_model_without_end_of_text_is_wrong_usage(self, cli, scripted):
         folder = scripted({A: B}, eos_token_id=None)
         result = cli("generate", "", "-w", folder)
         assert result.status == 2
-        assert "no end of text to start from" in result.err
+        assert "no end-of-text token to start from" in result.err
 
-    def test_end_of_text_in_a_prompt(self, cli, scripted):
+    def test_end_of_text_in_a_prompt_is_one_token_unless_plain(self, cli, scripted):
         folder = scripted({A: B})
         arguments = ("generate", "a<|endoftext|>a", "-w", folder, "-n", 1, "--json")
         record = json.loads(cli(*arguments).out)
@@ -83,16 +83,16 @@ class TestPrompt:
             assert result.out == "\ufffd\ufffd a\n"
             assert "not all UTF-8" in result.err
 
-    def test_ids_that_the_model_does_not_have(self, cli, tiny_config_file):
+    def test_a_prompt_with_ids_that_the_model_lacks_is_wrong_usage(self, cli, tiny_config_file):
         result = cli("generate", "Hi", "-c", tiny_config_file, "--set", "vocab_size=100")
         assert result.status == 2
         assert "'Hi' has id 17250, and this model's vocab_size is 100" in result.err
 
     @pytest.mark.parametrize("prompt", ["- item one", "-5 degrees", "--- x"])
-    def test_a_prompt_that_begins_with_a_dash(self, cli, tiny_config_file, prompt):
+    def test_a_prompt_that_begins_with_a_dash_needs_two_dashes_before_it(self, cli, tiny_config_file, prompt):
         result = cli("generate", prompt, "-c", tiny_config_file)
         assert result.status == 2
-        assert f"goes behind --: gptcli generate -- {prompt!r}" in result.err
+        assert f"put -- before a prompt that begins with a dash: gptcli generate -- {prompt!r}" in result.err
         result = cli("generate", "-c", tiny_config_file, "-n", 0, "--", prompt)
         assert (result.status, result.out) == (0, prompt + "\n")
 
@@ -127,7 +127,7 @@ class TestEnd:
         folder = scripted({A: B, B: C, C: A})
         assert cli("generate", "c", "-w", folder, "--stop", "c").out == "cab\n"
 
-    def test_exactly_the_new_tokens_asked_for(self, cli, tiny_config_file):
+    def test_exactly_max_new_tokens_are_generated(self, cli, tiny_config_file):
         for n in (0, 1, 5):
             record = json.loads(
                 cli("generate", "one two three", "-c", tiny_config_file, "-n", n, "--json").out
@@ -161,7 +161,7 @@ class TestEnd:
 
 
 class TestContext:
-    def test_slide_equals_with_and_without_the_cache(self, cli, tiny_config_file):
+    def test_sliding_gives_the_same_text_with_and_without_a_cache(self, cli, tiny_config_file):
         arguments = ("generate", "one two three four", "-c", tiny_config_file, "-n", 60)
         result = cli(*arguments)
         assert cli(*arguments, "--no-kv-cache").out == result.out
@@ -173,10 +173,12 @@ class TestContext:
         result = cli(*arguments, "-n", 60)
         record = json.loads(result.out)
         assert (record["finish_reason"], len(record["completion_ids"])) == ("context", 29)
-        assert "room for 29: ends there (--overflow slide goes on)" in result.err
+        assert "room for 29: decoding stops there (--overflow slide continues)" in result.err
         assert json.loads(cli(*arguments, "-n", 29).out)["finish_reason"] == "length"
 
-    def test_a_prompt_longer_than_the_context(self, cli, tiny_config_file):
+    def test_a_prompt_longer_than_the_context_is_cropped_with_a_warning_or_refused(
+        self, cli, tiny_config_file
+    ):
         prompt = " word" * 50
         result = cli("generate", prompt, "-c", tiny_config_file, "-n", 3, "--json")
         record = json.loads(result.out)
@@ -191,7 +193,7 @@ class TestContext:
 
 
 class TestOutput:
-    def test_half_an_emoji_is_held_and_the_whole_comes_out(self, cli, scripted):
+    def test_half_an_emoji_is_held_back_until_it_is_whole(self, cli, scripted):
         from gptcli.tokenizer import gpt2_encoding
 
         first, second = gpt2_encoding().encode("😀")
@@ -202,7 +204,7 @@ class TestOutput:
     def test_ids_without_text_print_as_nothing_and_are_counted(self, cli, scripted):
         result = cli("generate", "a", "-w", scripted({A: 50300, 50300: B}, vocab_size=50304), "-n", 2)
         assert result.out == "ab\n"
-        assert "1 generated ids stand for no text" in result.err
+        assert "1 generated id without text in the vocabulary" in result.err
 
     def test_the_record_agrees_with_the_text(self, cli, tiny_config_file):
         arguments = ("generate", "Hello, I am", "-c", tiny_config_file, "-n", 8)
@@ -282,7 +284,7 @@ class TestOutput:
 class TestImpossible:
     @pytest.mark.parametrize("device", ["cuda", "cuda:7"])
     @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-    def test_cuda_where_there_is_none(self, cli, tiny_config_file, device):
+    def test_cuda_without_a_gpu_is_an_error(self, cli, tiny_config_file, device):
         result = cli("generate", "Hi", "-c", tiny_config_file, "--device", device)
         assert result.status == 1
         assert f"--device {device}: PyTorch" in result.err
@@ -301,13 +303,13 @@ class TestImpossible:
         assert "not enough memory: float32 weights" in result.err
         assert "GB), and there are" in result.err
 
-    def test_weights_that_are_not_there(self, cli):
+    def test_missing_weights_are_an_error(self, cli):
         result = cli("generate", "Hi", "-w", "/no/such")
         assert (result.status, result.out) == (1, "")
         assert result.err == "error: /no/such: no such weights file or folder\n"
 
     @pytest.mark.parametrize("value", [math.nan, math.inf])
-    def test_logits_that_are_not_finite(self, cli, scripted, value):
+    def test_logits_that_are_not_finite_are_an_error(self, cli, scripted, value):
         model = scripted_model({A: B, B: C})
         with torch.no_grad():
             model.out_head.weight[7, 1] = value
@@ -315,7 +317,7 @@ class TestImpossible:
         save_tutorial(model, folder)
         result = cli("generate", "a", "-w", folder, "-n", 5)
         assert result.status == 1
-        assert "logits are not finite after 1 tokens" in result.err
+        assert "logits are not finite after 1 token:" in result.err
 
     def test_an_internal_error_is_one_line_and_debug_shows_where(self, cli, tiny_config_file, monkeypatch):
         from gptcli.engine.native.model import NativeModel
@@ -336,7 +338,7 @@ class TestImpossible:
 
 class TestDtypes:
     @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
-    def test_half_precision_runs_and_says_so(self, cli, tiny_config_file, dtype):
+    def test_half_precision_runs_and_is_in_the_record(self, cli, tiny_config_file, dtype):
         record = json.loads(cli("generate", "Hi", "-c", tiny_config_file, "--dtype", dtype, "--json").out)
         assert record["device"]["dtype"] == dtype
         assert record["model"]["weight_bytes"] == 2 * record["model"]["parameters"]

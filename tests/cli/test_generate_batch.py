@@ -1,4 +1,4 @@
-"""`generate --input`: records in order, whatever is in the lines, and whenever the run is killed."""
+"""`gptcli generate --input`: records in order, with bad lines, and after a kill at any moment."""
 
 import json
 import os
@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from gptcli.cli.record_file import RecordFile
+from gptcli.errors import count
 
 PROMPTS = ["Hello, I am", "Hi", "", "x " * 50, "The [bold]king[/bold]", "€ 😀", "a\tb"]
 
@@ -40,14 +41,14 @@ def single(cli, prompt: str, *arguments) -> dict:
 
 
 class TestRecords:
-    def test_are_those_of_single_requests_in_the_order_of_the_lines(self, cli, tiny, tmp_path):
+    def test_records_are_those_of_single_prompts_in_the_order_of_the_lines(self, cli, tiny, tmp_path):
         source, target = write_jsonl(tmp_path / "p.jsonl", PROMPTS), tmp_path / "r.jsonl"
         result = cli("generate", "-i", source, "-o", target, "-n", 8, *tiny)
         assert (result.status, result.out, result.err) == (0, "", "")
         expected = [{"id": f"r{i}"} | single(cli, prompt, "-n", 8, *tiny) for i, prompt in enumerate(PROMPTS)]
         assert without_timings(target) == expected
 
-    def test_hold_logprobs_rounded_to_four_decimals(self, cli, tiny, tmp_path):
+    def test_records_hold_logprobs_rounded_to_four_decimals(self, cli, tiny, tmp_path):
         source = write_jsonl(tmp_path / "p.jsonl", PROMPTS)
         result = cli("generate", "-i", source, "--json", "-n", 3, "--logprobs", *tiny)
         for line, prompt in zip(result.out.splitlines(), PROMPTS, strict=True):
@@ -57,7 +58,7 @@ class TestRecords:
                 single(cli, prompt, "-n", 3, "--logprobs", *tiny)["logprobs"], abs=2e-4
             )
 
-    def test_a_line_may_have_its_own_budget_and_no_id(self, cli, tiny, tmp_path):
+    def test_a_line_may_have_its_own_max_new_tokens_and_no_id(self, cli, tiny, tmp_path):
         source = tmp_path / "p.jsonl"
         source.write_text(
             '{"prompt": "a", "max_new_tokens": 0}\n\n{"prompt": "b", "max_new_tokens": 3, "x": 1}\n'
@@ -69,7 +70,7 @@ class TestRecords:
             (3, "b", 3),
         ]
 
-    def test_text_files_have_a_prompt_a_line(self, cli, tiny, tmp_path):
+    def test_a_text_file_has_one_prompt_per_line(self, cli, tiny, tmp_path):
         source = tmp_path / "p.txt"
         source.write_bytes(b"\xef\xbb\xbfone\r\n\ntwo words\xff\n\xe2\x80\xa8 three")
         result = cli("generate", "-i", source, "--json", "-n", 1, *tiny)
@@ -78,7 +79,7 @@ class TestRecords:
             (1, "one"), (2, ""), (3, "two words�"), (4, "\u2028 three"),
         ]  # fmt: skip
 
-    def test_csv_has_a_column(self, cli, tiny, tmp_path):
+    def test_a_csv_file_has_its_prompts_in_a_column(self, cli, tiny, tmp_path):
         source = tmp_path / "p.csv"
         source.write_text('id,text\nA,"one, ""two""\nthree"\n,four\nC\n')
         result = cli("generate", "-i", source, "--column", "text", "--json", "-n", 1, *tiny)
@@ -100,7 +101,7 @@ class TestRecords:
         alone = [cli("generate", prompt, "-n", 4, *tiny).out for prompt in ("Hello", "Hi")]
         assert cli("generate", "-i", source, "-n", 4, *tiny).out == f"{alone[0]}---\n{alone[1]}"
 
-    def test_stops_end_of_text_and_overflow_hold_in_a_batch(self, cli, tiny, tmp_path):
+    def test_stop_strings_end_of_text_and_overflow_work_in_a_batch(self, cli, tiny, tmp_path):
         source, options = write_jsonl(tmp_path / "p.jsonl", PROMPTS), ("-n", 60, "--stop", "e", *tiny)
         result = cli("generate", "-i", source, "--json", *options)
         for line, prompt in zip(result.out.splitlines(), PROMPTS, strict=True):
@@ -130,7 +131,7 @@ class TestBadLines:
         '{"prompt": "b", "max_new_tokens": 1e9}', '{"prompt": "c"}',
     )  # fmt: skip
 
-    def test_are_error_records_and_the_run_goes_on(self, cli, tiny, tmp_path):
+    def test_bad_lines_become_error_records_and_the_run_continues(self, cli, tiny, tmp_path):
         source, target = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
         source.write_text("\n".join(self.LINES))
         result = cli("generate", "-i", source, "-o", target, "-n", 2, *tiny)
@@ -141,14 +142,14 @@ class TestBadLines:
         assert all(f"line {i + 1}" in records[i]["error"] for i in range(13) if i not in good)
         assert records[9]["prompt"] == "�"
         assert result.status == 1
-        assert result.err == "error: 10 of 13 records are errors\n"
+        assert result.err == "error: errors in 10 of 13 records\n"
 
-    def test_stop_the_run_with_fail_fast_which_goes_on_once_they_are_mended(self, cli, tiny, tmp_path):
+    def test_fail_fast_stops_at_a_bad_line_and_resume_continues_once_it_is_fixed(self, cli, tiny, tmp_path):
         source, target = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
         source.write_text('{"prompt": "a"}\n{"prompt": 1}\n{"prompt": "c"}\n')
         result = cli("generate", "-i", source, "-o", target, "-n", 2, "--fail-fast", *tiny)
         assert result.status == 1
-        assert result.err == "error: --fail-fast: line 2: prompt: expected a text\n"
+        assert result.err == "error: --fail-fast: line 2: prompt: expected a string\n"
         assert [record["id"] for record in without_timings(target)] == [1]
         source.write_text('{"prompt": "a"}\n{"prompt": "b"}\n{"prompt": "c"}\n')
         assert cli("generate", "-i", source, "-o", target, "-n", 2, "--resume", *tiny).status == 0
@@ -158,7 +159,7 @@ class TestBadLines:
 class TestTheFile:
     @pytest.fixture
     def done(self, cli, tiny, tmp_path) -> tuple[Path, Path]:
-        """An input and its finished records."""
+        """Return an input and its finished records."""
         source, target = (
             write_jsonl(tmp_path / "p.jsonl", [f"word {i}" for i in range(9)]),
             tmp_path / "r.jsonl",
@@ -166,21 +167,20 @@ class TestTheFile:
         assert cli("generate", "-i", source, "-o", target, "-n", 4, *tiny).status == 0
         return source, target
 
-    def test_is_not_overwritten_unless_forced(self, cli, tiny, done):
+    def test_an_output_file_is_overwritten_only_with_force(self, cli, tiny, done):
         source, target = done
         before = target.read_bytes()
         result = cli("generate", "-i", source, "-o", target, "-n", 1, *tiny)
         assert result.status == 1
         assert (
-            result.err
-            == f"error: --output {target}: exists; --resume goes on with it, --force writes it anew\n"
+            result.err == f"error: --output {target}: exists; --resume continues it, --force overwrites it\n"
         )
         assert target.read_bytes() == before
         assert cli("generate", "-i", source, "-o", target, "-n", 1, "--force", *tiny).status == 0
         assert {len(record["completion_ids"]) for record in without_timings(target)} == {1}
 
     @pytest.mark.parametrize("cut", [0, 1, 50, 700])
-    def test_cut_anywhere_it_is_completed_and_what_was_there_stays(self, cli, tiny, done, cut):
+    def test_a_file_cut_anywhere_is_completed_and_its_whole_records_stay(self, cli, tiny, done, cut):
         source, target = done
         whole, records = target.read_bytes(), without_timings(target)
         target.write_bytes(whole[: len(whole) - cut])
@@ -198,14 +198,14 @@ class TestTheFile:
             (lambda lines: [*lines, lines[0]], "record 10 of"),
         ],
     )
-    def test_of_another_input_is_not_gone_on_with(self, cli, tiny, done, change, message):
+    def test_a_file_of_another_input_is_not_resumed(self, cli, tiny, done, change, message):
         source, target = done
         target.write_text("\n".join(change(target.read_text().splitlines())) + "\n")
         before = target.read_bytes()
         result = cli("generate", "-i", source, "-o", target, "--resume", *tiny)
         assert result.status == 2
         assert message in result.err
-        assert "--force writes it anew" in result.err
+        assert "--force overwrites the file" in result.err
         assert target.read_bytes() == before
 
     def test_an_error_that_was_written_still_counts_when_resumed(self, cli, tiny, tmp_path):
@@ -213,7 +213,7 @@ class TestTheFile:
         source.write_text("{\n" + '{"prompt": "b"}\n')
         assert cli("generate", "-i", source, "-o", target, "-n", 1, *tiny).status == 1
         again = cli("generate", "-i", source, "-o", target, "-n", 1, "--resume", *tiny)
-        assert (again.status, again.err) == (1, "error: 1 of 2 records are errors\n")
+        assert (again.status, again.err) == (1, "error: errors in 1 of 2 records\n")
 
     def test_two_runs_never_write_one_file(self, tiny, tmp_path, process):
         target = tmp_path / "r.jsonl"
@@ -227,14 +227,14 @@ class TestTheFile:
         first.communicate(b"a\n", timeout=60)
         assert [record["prompt"] for record in without_timings(target)] == ["a"]
 
-    def test_a_disk_that_is_full_is_one_line(self, process, tiny, done):
+    def test_a_full_disk_is_an_error_of_one_line(self, process, tiny, done):
         result = process("generate", "-i", done[0], "-o", "/dev/full", *tiny)
         assert (result.returncode, result.stdout) == (1, b"")
         assert result.stderr == b"error: --output /dev/full: No space left on device\n"
 
 
 class TestInterrupted:
-    def test_killed_at_any_moment_it_goes_on_to_the_same_file(self, tmp_path, process):
+    def test_a_run_killed_at_any_moment_resumes_to_the_same_file(self, tmp_path, process):
         draw, source = random.Random(3), tmp_path / "p.jsonl"
         write_jsonl(
             source, [" ".join(["once", "upon", "a", "time"] * draw.randrange(1, 9)) for _ in range(400)]
@@ -263,12 +263,12 @@ class TestInterrupted:
             child.kill()
             child.wait()
             standing.append(target.read_bytes().count(b"\n"))
-        assert standing[0] < standing[-1] < 400  # it was killed in the midst of it
+        assert standing[0] < standing[-1] < 400  # it was killed before it was done
         assert process("generate", *options, "-o", target, "--resume").returncode == 0
         assert without_timings(target) == without_timings(tmp_path / "whole.jsonl")
 
     @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
-    def test_by_a_signal_it_keeps_whole_records_and_says_how_to_go_on(self, tmp_path, number, status):
+    def test_after_a_signal_whole_records_stay_and_a_note_says_how_to_resume(self, tmp_path, number, status):
         source, target = write_jsonl(tmp_path / "p.jsonl", ["once upon a time"] * 3000), tmp_path / "r.jsonl"
         command = [sys.executable, "-m", "gptcli", "generate", "-i", source, "-o", target, "-n", "30"]
         child = subprocess.Popen(command, stderr=subprocess.PIPE)
@@ -280,10 +280,11 @@ class TestInterrupted:
         n = len(without_timings(target))
         assert 0 < n < 3000
         assert (
-            err.decode().splitlines()[-1] == f"note: {n:,} records are written; --resume goes on behind them"
+            err.decode().splitlines()[-1]
+            == f"note: {target} holds {count(n, 'record')}; --resume continues after them"
         )
 
-    def test_a_record_counts_from_the_moment_it_lies_in_the_file(self, cli, tiny, tmp_path, monkeypatch):
+    def test_a_record_counts_as_soon_as_it_is_in_the_file(self, cli, tiny, tmp_path, monkeypatch):
         source, target = write_jsonl(tmp_path / "p.jsonl", ["a"] * 5), tmp_path / "r.jsonl"
         write = RecordFile.write
 
@@ -295,7 +296,7 @@ class TestInterrupted:
         monkeypatch.setattr(RecordFile, "write", interrupted)
         result = cli("generate", "-i", source, "-o", target, "-n", 1, *tiny[:-1])
         assert result.status == 130
-        assert "note: 3 records are written; --resume goes on behind them" in result.err
+        assert f"note: {target} holds 3 records; --resume continues after them" in result.err
 
     def test_half_a_record_does_not_count(self, tmp_path):
         target = tmp_path / "r.jsonl"
@@ -329,7 +330,7 @@ class TestInterrupted:
             assert child.stdout.read() == b""
             assert child.wait(timeout=60) == 0
 
-    def test_a_reader_that_goes_away_ends_it_silently(self, tiny, tmp_path):
+    def test_a_reader_that_goes_away_ends_the_run_silently(self, tiny, tmp_path):
         source = write_jsonl(tmp_path / "p.jsonl", ["Hi"] * 2000)
         command = f"{sys.executable} -m gptcli generate -i {source} --json -c {tiny[1]} -q | head -1"
         result = subprocess.run(
@@ -340,14 +341,14 @@ class TestInterrupted:
 
 
 def _read(terminal: int) -> bytes:
-    """What a terminal was sent; nothing once its program has left."""
+    """Return what was written to a terminal; nothing once its program has ended."""
     try:
         return os.read(terminal, 100_000)
     except OSError:
         return b""
 
 
-def test_the_bar_is_on_a_terminal_only_and_on_stderr(tiny, tmp_path):
+def test_the_progress_bar_is_on_stderr_and_only_on_a_terminal(tiny, tmp_path):
     source = write_jsonl(tmp_path / "p.jsonl", ["Hi"] * 40)
     command = [sys.executable, "-m", "gptcli", "generate", "-i", source, "--json", "-c", str(tiny[1])]
     piped = subprocess.run(command, capture_output=True, timeout=60)
@@ -369,24 +370,26 @@ def test_the_bar_is_on_a_terminal_only_and_on_stderr(tiny, tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (("Hi", "-i", "p.txt"), "a prompt and --input"),
+        (("Hi", "-i", "p.txt"), "give a prompt or --input, not both"),
         (("-i", "missing.txt"), "missing.txt: no such file"),
         (("-i", "p.parquet"), "expected .txt, .jsonl or .csv"),
         (("-i", "p.csv"), "--column names the prompts' column"),
         (("-i", "p.txt", "--column", "x"), "--column names the prompts' column"),
         (("-i", "p.txt", "--batch-size", "0"), "--batch-size '0': expected auto"),
         (("-i", "p.txt", "--batch-size", "many"), "--batch-size 'many': expected auto"),
-        (("-i", "p.txt", "--resume"), "are for an --output file"),
+        (("-i", "p.txt", "--resume"), "need an --output file"),
         (("-i", "p.txt", "--resume", "--force", "-o", "r.jsonl"), "give one"),
         (("-i", "p.txt", "-o", "r.txt"), "give a name ending in .jsonl"),
-        (("-i", "p.jsonl", "-o", "p.jsonl", "--force"), "is the input"),
-        (("Hi", "--resume"), "are for --input"),
-        (("Hi", "--fail-fast"), "are for --input"),
+        (("-i", "p.jsonl", "-o", "p.jsonl", "--force"), "is the input file as well"),
+        (("Hi", "--resume"), "need --input"),
+        (("Hi", "--fail-fast"), "need --input"),
         (("-i", "p.txt", "--logprobs", "--temperature", "nan"), "--temperature nan"),
     ],
     ids=str,
 )
-def test_wrong_usage_is_told_before_anything_is_touched(cli, tiny, tmp_path, monkeypatch, arguments, message):
+def test_wrong_usage_is_refused_before_any_file_is_touched(
+    cli, tiny, tmp_path, monkeypatch, arguments, message
+):
     monkeypatch.chdir(tmp_path)
     for name in ("p.txt", "p.csv", "p.jsonl", "p.parquet"):
         Path(name).write_text("Hi\n")

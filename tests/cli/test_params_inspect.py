@@ -39,7 +39,7 @@ class TestParams:
     def test_the_default_is_the_tutorials_model(self, cli):
         assert "163,009,536" in cli("params").out
 
-    def test_all_presets_side_by_side(self, cli):
+    def test_all_presets_in_one_table(self, cli):
         out = cli("params", "--all").out
         assert all(name in out for name in preset_names())
         records = json.loads(cli("params", "--all", "--json").out)
@@ -48,7 +48,7 @@ class TestParams:
         assert small == json.loads(cli("params", "-p", "gpt2-small", "--json").out)
         assert cli("params", "--all", "-p", "gpt2").status == 2
 
-    def test_a_config_and_flags(self, cli, tiny_config_file):
+    def test_values_of_a_config_file_and_of_flags_have_their_origin(self, cli, tiny_config_file):
         record = json.loads(cli("params", "-c", tiny_config_file, "--set", "n_layers=7", "--json").out)
         assert record["preset"] is None
         assert record["config_origin"]["n_layers"] == "flag"
@@ -59,7 +59,7 @@ class TestParams:
         assert result.status == 0
         assert "1,200," in result.out
 
-    def test_to_a_file(self, cli, tmp_path):
+    def test_output_goes_to_a_file(self, cli, tmp_path):
         assert cli("params", "-o", tmp_path / "p.txt").out == ""
         assert "163,009,536" in (tmp_path / "p.txt").read_text()
 
@@ -108,7 +108,7 @@ class TestInspectWeights:
     def folder(self, tmp_path):
         return save_huggingface(lively_model(tiny_config(tie_embeddings=True)), tmp_path / "[bold]model")
 
-    def test_every_tensor_and_its_way(self, cli, folder):
+    def test_every_tensor_is_shown_with_its_parameter(self, cli, folder):
         result = cli("inspect", folder)
         assert (result.status, result.err) == (0, "")
         assert f"{folder}: 28 tensors" in result.out
@@ -125,7 +125,7 @@ class TestInspectWeights:
         assert "the embedding serves as head" in result.out
         assert cli("inspect", "--weights", folder).out == result.out
 
-    def test_json(self, cli, folder):
+    def test_json_shows_layout_config_tensors_and_report(self, cli, folder):
         record = json.loads(cli("inspect", folder, "--json").out)
         assert record["layout"] == "huggingface"
         assert record["config"]["n_heads"] == 4
@@ -140,7 +140,7 @@ class TestInspectWeights:
         assert actions["h.0.mlp.c_fc.weight"] == "transposed"
         assert record["fault"] is None
 
-    def test_the_preset_that_fits(self, cli, tmp_path):
+    def test_the_fitting_preset_is_named(self, cli, tmp_path):
         config = resolve_options("gpt-124m", None, []).config
         path = sparse_safetensors(tmp_path / "model.safetensors", config)
         assert "preset that fits: gpt-124m" in cli("inspect", path).out
@@ -158,7 +158,7 @@ class TestInspectWeights:
         assert "1 missing: h.0.ln_1.bias; 1 unexpected: h.0.extra" in result.err
         assert json.loads(cli("inspect", folder, "--json").out)["fault"]
 
-    def test_a_file_of_no_known_layout_is_listed_all_the_same(self, cli, tmp_path):
+    def test_a_file_of_unknown_layout_is_still_listed(self, cli, tmp_path):
         save_file({"\x1b[31mx": torch.ones(2, 3)}, tmp_path / "model.safetensors", metadata={"k": "\x1b[0mv"})
         result = cli("inspect", tmp_path)
         assert result.status == 1
@@ -170,7 +170,7 @@ class TestInspectWeights:
         result = cli("inspect", folder, "--weights", folder)
         assert (result.status, result.out) == (2, "")
 
-    def test_a_preset_that_does_not_fit(self, cli, folder):
+    def test_a_preset_that_does_not_fit_is_refused(self, cli, folder):
         result = cli("inspect", folder, "-p", "gpt2")
         assert result.status == 1
         assert "gpt2-small asks for" in result.err
@@ -182,7 +182,7 @@ class TestInspectWeights:
         result = cli("inspect", path)
         assert "preset that fits: gpt2-xl" in result.out
 
-    def test_the_tutorials_layout(self, cli, tmp_path):
+    def test_the_tutorials_layout_is_detected(self, cli, tmp_path):
         folder = save_tutorial(lively_model(tiny_config()), tmp_path)
         result = cli("inspect", folder)
         assert "layout: the tutorial's" in result.out

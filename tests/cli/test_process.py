@@ -48,7 +48,7 @@ def test_importing_the_package_loads_nothing_heavy():
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, timeout=120)
 
 
-def test_generating_knows_nothing_of_explanations_training_or_pictures(tiny_config_file):
+def test_generate_imports_no_explanations_training_or_plots(tiny_config_file):
     code = f"""
 import sys
 from gptcli.cli.app import run
@@ -86,7 +86,7 @@ def test_a_command_substitution_holds_the_text_and_nothing_else(process, tiny_co
     assert b"random" in result.stderr
 
 
-def test_no_network_no_home_no_cache(process, tiny_config_file):
+def test_generate_needs_no_network_home_or_cache(process, tiny_config_file):
     env = {
         "HOME": "/dev/null/home",
         "TIKTOKEN_CACHE_DIR": "/dev/null/cache",
@@ -126,7 +126,7 @@ def test_stdout_is_utf8_whatever_the_locale(process, tiny_config_file, locale):
 
 
 @pytest.mark.parametrize("arguments", ["params --all --json", "--help", "generate --help"])
-def test_a_reader_that_goes_away_is_answered_with_silence(arguments):
+def test_a_reader_that_goes_away_gets_no_message(arguments):
     result = subprocess.run(
         ["bash", "-c", f"{sys.executable} -m gptcli {arguments} | head -c 1"],
         capture_output=True,
@@ -155,12 +155,12 @@ def test_stdout_closed_or_full_is_an_error(process):
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     closed = subprocess.run(["bash", "-c", command], capture_output=True, env=env, timeout=120, check=False)
     assert closed.returncode == 1
-    assert closed.stderr == b"error: stdout is closed, so there is nowhere to answer\n"
+    assert closed.stderr == b"error: stdout is closed; redirect it to a file or to /dev/null\n"
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 @pytest.mark.parametrize("to_file", [False, True])
-def test_interrupted_it_keeps_what_was_printed_and_no_half_file(tmp_path, number, status, to_file):
+def test_an_interruption_keeps_the_printed_text_and_leaves_no_partial_file(tmp_path, number, status, to_file):
     folder = save_tutorial(scripted_model({64: 65, 65: 64}, context_length=1024), tmp_path / "m")
     target = tmp_path / "out.txt"
     options = ["-o", str(target)] if to_file else []
@@ -180,7 +180,7 @@ def test_interrupted_it_keeps_what_was_printed_and_no_half_file(tmp_path, number
     assert running.returncode == status
     assert b"Traceback" not in err
     assert [path.name for path in tmp_path.iterdir()] == ["m"]
-    assert to_file or out.strip(b"ab") == b"\n"  # the line is ended
+    assert to_file or out.strip(b"ab") == b"\n"  # the line is complete
 
 
 def test_on_a_terminal_control_characters_are_made_visible(tiny_config_file):
@@ -196,14 +196,14 @@ def test_on_a_terminal_control_characters_are_made_visible(tiny_config_file):
     os.close(controller)
 
 
-def test_a_picture_without_a_display(process, tmp_path):
+def test_a_picture_needs_no_display(process, tmp_path):
     env = {"DISPLAY": "localhost:64.0", "HOME": "/dev/null/home", "MPLBACKEND": "TkAgg"}
     result = process("plot-activation", "gelu", "-o", "a.svg", env=env)
     assert (result.returncode, result.stdout, result.stderr) == (0, b"", b"")
     assert (tmp_path / "a.svg").read_bytes().startswith(b"<?xml")
 
 
-def test_a_limit_on_memory_is_seen():
+def test_a_limit_on_memory_is_respected():
     command = f"ulimit -v 6000000; {sys.executable} -m gptcli generate Hi -p gpt2-xl -n 1"
     env = os.environ | {"PYTHONPATH": str(ROOT)}
     result = subprocess.run(["bash", "-c", command], capture_output=True, env=env, timeout=120, check=False)

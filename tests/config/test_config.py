@@ -70,7 +70,7 @@ def test_a_wrong_value_is_refused_with_the_value_and_what_was_expected(change, m
     assert message in str(error.value)
 
 
-def test_all_faults_stand_in_one_message():
+def test_one_message_lists_all_faults():
     values = tiny_values(emb_dims=1, qkv_bias="yes", drop_rate=-1)
     del values["vocab_size"], values["emb_dim"]
     with pytest.raises(ConfigError) as error:
@@ -79,7 +79,7 @@ def test_all_faults_stand_in_one_message():
     for part in ("missing key vocab_size", "missing key emb_dim", "emb_dims", "qkv_bias", "drop_rate"):
         assert part in text
     assert "\n" not in text
-    assert "default" not in text  # what only follows from another fault is not listed
+    assert "default" not in text  # a fault that only follows from another one is not listed
 
 
 def test_a_config_cannot_be_changed():
@@ -88,7 +88,7 @@ def test_a_config_cannot_be_changed():
 
 
 class TestFiles:
-    def test_yaml_and_json_say_the_same(self, tmp_path):
+    def test_yaml_and_json_give_the_same_config(self, tmp_path):
         (tmp_path / "a.json").write_text(json.dumps(tiny_values()))
         (tmp_path / "a.yaml").write_text(yaml.safe_dump(tiny_values()))
         (tmp_path / "a.conf").write_text(json.dumps(tiny_values()))
@@ -129,7 +129,7 @@ class TestFiles:
             ("a.yaml", "emb_dim: 1\0", "not YAML"),
         ],
     )
-    def test_what_is_no_config_is_refused_in_one_line(self, tmp_path, name, text, message):
+    def test_a_file_that_is_not_a_config_is_refused_in_one_line(self, tmp_path, name, text, message):
         path = tmp_path / name
         path.write_text(text)
         with pytest.raises(ConfigError) as error:
@@ -138,7 +138,7 @@ class TestFiles:
         assert str(path) in str(error.value)
         assert "\n" not in str(error.value)
 
-    def test_missing_huge_binary_or_a_folder(self, tmp_path):
+    def test_a_missing_huge_or_binary_file_and_a_folder_are_refused(self, tmp_path):
         (tmp_path / "huge.yaml").write_bytes(b"#" * (MAX_CONFIG_BYTES + 1))
         (tmp_path / "binary.yaml").write_bytes(b"\xff\xfe\x00")
         for name, message in (
@@ -152,7 +152,7 @@ class TestFiles:
 
 
 class TestPresets:
-    def test_they_are_the_published_models(self):
+    def test_presets_are_the_published_models(self):
         published = ("gpt2-small", "gpt2-medium", "gpt2-large", "gpt2-xl")
         assert tuple(name for name in preset_names() if name.startswith("gpt2")) == published
         xl = resolve_options("gpt2-xl", None, []).config
@@ -196,13 +196,13 @@ class TestSet:
             ("n_layers=[", "not YAML"),
         ],
     )
-    def test_a_wrong_one_is_refused(self, assignment, message):
+    def test_a_wrong_assignment_is_refused(self, assignment, message):
         with pytest.raises(UsageError) as error:
             resolve_options(None, None, [assignment])
         assert message in str(error.value)
 
 
-def test_every_value_says_where_it_comes_from(tmp_path):
+def test_every_value_has_its_origin(tmp_path):
     path = tmp_path / "mine.yaml"
     path.write_text(yaml.safe_dump(tiny_values()))
     origin = resolve_options(None, path, ["drop_rate=0"]).origin
@@ -212,7 +212,7 @@ def test_every_value_says_where_it_comes_from(tmp_path):
 
 
 class TestHuggingFaceConfig:
-    def test_its_keys_become_ours(self, tmp_path):
+    def test_hugging_face_keys_become_ours(self, tmp_path):
         path = tmp_path / "config.json"
         values = {"model_type": "gpt2", "vocab_size": 50257, "n_positions": 1024, "n_embd": 768, "n_head": 12}
         path.write_text(
@@ -233,7 +233,7 @@ class TestHuggingFaceConfig:
             ({"gptcli": 3}, "gptcli must be a mapping"),
         ],
     )
-    def test_what_would_change_the_arithmetic_is_refused_by_name(self, tmp_path, change, message):
+    def test_settings_that_change_the_arithmetic_are_refused_by_name(self, tmp_path, change, message):
         path = tmp_path / "config.json"
         values = {"model_type": "gpt2", "vocab_size": 97, "n_positions": 16, "n_embd": 24, "n_head": 4}
         path.write_text(json.dumps(values | {"n_layer": 2} | change))

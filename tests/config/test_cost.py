@@ -19,7 +19,7 @@ from gptcli.config.shapes import component_of, parameter_shapes
 from gptcli.model.init import empty_model
 from tests.models import tiny_config
 
-# Counted by the makers and by many users since; the tutorial prints the last column's first and last.
+# tied, untied, both again without qkv bias, key/value bytes per token; as published by OpenAI and others.
 PUBLISHED = {
     "gpt2-small": (124_439_808, 163_037_184, 124_412_160, 163_009_536, 73_728),
     "gpt2-medium": (354_823_168, 406_286_336, 354_749_440, 406_212_608, 196_608),
@@ -48,7 +48,7 @@ def assert_shapes_are_the_models(config):
 
 
 @pytest.mark.parametrize("preset", preset_names())
-def test_shapes_are_those_of_the_model_for_every_preset(preset):
+def test_shapes_equal_the_models_for_every_preset(preset):
     assert_shapes_are_the_models(resolve_options(preset, None, []).config)
 
 
@@ -80,7 +80,7 @@ mixtures = st.fixed_dictionaries(
 
 @given(configs, st.integers(1, 20), mixtures, st.integers(0, 3), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_shapes_are_those_of_the_model_for_random_configs(values, head_dim, mixture, more_experts, learn):
+def test_shapes_equal_the_models_for_random_configs(values, head_dim, mixture, more_experts, learn):
     if values["feed_forward"] == "moe":
         values |= mixture | {"n_experts": mixture["n_experts_per_token"] + more_experts}
     if values.get("activation") == "swish":
@@ -97,7 +97,7 @@ def test_the_gated_width_is_llamas(emb_dim, ffn_dim):
     assert tiny_config(feed_forward="swiglu", emb_dim=4096, n_heads=2, **wider).ffn_dim == 14336
 
 
-def test_a_mixture_counts_all_for_memory_and_the_chosen_for_work():
+def test_a_mixture_counts_all_experts_for_memory_and_the_active_ones_for_flops():
     config = tiny_config(feed_forward="moe", n_experts=5, n_experts_per_token=2, n_shared_experts=1)
     C, F, L, V = 24, config.ffn_dim, 2, 97
     expert, router = 3 * C * F, 5 * C
@@ -110,7 +110,7 @@ def test_a_mixture_counts_all_for_memory_and_the_chosen_for_work():
     assert count_active_parameters(dense) == count_parameters(dense)
 
 
-def test_components_add_up_and_a_tied_head_is_none():
+def test_components_add_up_and_a_tied_head_counts_zero():
     for tied in (True, False):
         config = tiny_config(tie_embeddings=tied)
         parts = parameters_by_component(config)
@@ -119,7 +119,7 @@ def test_components_add_up_and_a_tied_head_is_none():
         assert {component_of(name) for name in parameter_shapes(config)} <= set(parts)
 
 
-def test_flops_count_every_matmul_and_do_not_care_whether_the_head_is_tied():
+def test_flops_count_every_matmul_with_a_tied_head_and_with_its_own():
     tied, untied = tiny_config(tie_embeddings=True), tiny_config(tie_embeddings=False)
     assert flops(tied) == flops(untied)
     C, F, L, V, S = 24, 96, 2, 97, 16

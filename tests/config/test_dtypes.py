@@ -25,7 +25,7 @@ def test_names_are_those_of_safetensors():
     assert {"F64", "F32", "F16", "BF16", "F8_E4M3", "I8", "U8", "BOOL"} <= set(ours)
 
 
-def test_every_other_list_comes_from_it():
+def test_every_other_list_of_dtypes_comes_from_the_table():
     assert DTYPE_NAMES == ("auto", "float32", "bfloat16", "float16")
     assert {name: getattr(torch, name) for name in COMPUTE_DTYPES} == TORCH_DTYPES
     assert BYTES_PER_ELEMENT == {"float32": 4, "bfloat16": 2, "int8": 1}

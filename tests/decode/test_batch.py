@@ -1,4 +1,4 @@
-"""Batches decode what each prompt decodes by itself, whatever shares the batch."""
+"""Batches: each prompt gets the same tokens as by itself, whatever else is in the batch."""
 
 import random
 
@@ -17,7 +17,7 @@ KINDS = [{}, {"feed_forward": "swiglu"}, {"feed_forward": "moe", "n_experts": 4}
 
 
 def some_jobs(n: int, seed: int = 0) -> list[tuple[list[int], int]]:
-    """Prompts of 1 token to beyond the context, and budgets."""
+    """Return prompts, from 1 token to more than the context, each with its number of new tokens."""
     draw = random.Random(seed)
     lengths = (1, 2, 3, 7, 20, 40, CONTEXT - 1, CONTEXT, CONTEXT + 1, 60)
     return [
@@ -27,8 +27,8 @@ def some_jobs(n: int, seed: int = 0) -> list[tuple[list[int], int]]:
 
 
 def decoded(model, jobs, size: int, **options) -> list[list[int]]:
-    """New ids of each job, decoded `size` at a time; an error ends a job."""
-    rows = [SequenceState(list(prompt), budget) for prompt, budget in jobs]
+    """Return the new ids of each prompt, decoded `size` at a time; an error ends a prompt."""
+    rows = [SequenceState(list(prompt), n) for prompt, n in jobs]
     waiting = list(rows)
 
     def take(n: int) -> list[SequenceState]:
@@ -42,7 +42,7 @@ def decoded(model, jobs, size: int, **options) -> list[list[int]]:
 
 
 def one_by_one(model, jobs) -> list[list[int]]:
-    return [decode_ids(model, prompt, budget) for prompt, budget in jobs]
+    return [decode_ids(model, prompt, n) for prompt, n in jobs]
 
 
 @pytest.mark.parametrize("kind", KINDS, ids=str)
@@ -53,15 +53,15 @@ def test_a_batch_gives_each_prompt_what_it_gets_by_itself(kind, size):
     assert decoded(model, jobs, size) == one_by_one(model, jobs)
 
 
-def test_without_a_cache_too():
+def test_a_batch_without_a_cache_gives_the_same():
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
     jobs = some_jobs(8)
     assert decoded(model, jobs, 3, use_cache=False) == one_by_one(model, jobs)
 
 
-def test_rounding_never_decides_in_a_batch_what_it_does_not_alone(monkeypatch):
+def test_near_ties_are_decided_alike_in_a_batch_and_alone(monkeypatch):
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
-    with torch.no_grad():  # every token has a twin, but for rounding
+    with torch.no_grad():  # every token has a twin, up to rounding
         model.out_head.weight[150:] = model.out_head.weight[:150] * (1 + 1e-7)
     real = KVCache.append
 
@@ -74,14 +74,14 @@ def test_rounding_never_decides_in_a_batch_what_it_does_not_alone(monkeypatch):
     alone = one_by_one(model, jobs)
     assert decoded(model, jobs, 8) == alone
     monkeypatch.setattr(TorchEngine, "near_tie_tolerance", 0.0)
-    assert decoded(model, jobs, 8) != alone  # the rule is what makes them equal
+    assert decoded(model, jobs, 8) != alone  # the tolerance is what makes them equal
 
 
-def test_a_broken_row_is_an_error_and_its_neighbours_and_successors_are_not():
+def test_a_broken_sequence_is_an_error_and_harms_no_other():
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
     with torch.no_grad():
         model.tok_emb.weight[7] = float("nan")
-    # What the broken one leaves at its later positions lies behind those of the short one that follows it.
+    # A short prompt takes the row of the longer broken one, which leaves NaN at the later positions.
     prompts = [[1, 2, 3], [4, 4, 4, 4, 7], [5], [7], [6, 6, 6, 6, 6, 6, 6], [8, 9], [10], [11]]
     rows = [SequenceState(list(prompt), 6) for prompt in prompts]
     waiting, errors = list(rows), []
@@ -116,7 +116,7 @@ def test_very_different_lengths_give_no_nan_in_half_precision(dtype):
     assert len(steps) == 65
 
 
-def test_an_owner_may_end_a_row_and_its_place_is_taken():
+def test_a_caller_may_finish_a_sequence_and_another_takes_its_row():
     model = lively_model(tiny_config(vocab_size=VOCABULARY, context_length=CONTEXT))
     rows = [SequenceState([i], 1000) for i in range(6)]
     waiting = list(rows)
@@ -127,7 +127,7 @@ def test_an_owner_may_end_a_row_and_its_place_is_taken():
     assert [len(row.ids) for row in rows] == [4] * 6
 
 
-def test_sequences_of_a_cache_differ_in_length_and_come_and_go():
+def test_sequences_of_different_length_enter_and_leave_a_cache():
     config = tiny_config(context_length=8)
     cache, T = KVCache(config, 3, 8), 4
     cache.clear()
@@ -136,7 +136,7 @@ def test_sequences_of_a_cache_differ_in_length_and_come_and_go():
         keys = torch.arange(3.0)[:, None, None, None].expand(3, config.n_heads, T, config.head_dim) + layer
         rows.append(layer, keys, -keys)
     assert (cache.lengths, rows.lengths) == ([], [0, 0, 0])
-    cache.lengths = [1, 4, 2]  # what lies after them is padding
+    cache.lengths = [1, 4, 2]  # the later positions are padding
     assert cache.length == 4
     cache.remove(0)  # the last row moves to its place
     assert (cache.lengths, cache.length) == ([2, 4], 4)

@@ -1,4 +1,4 @@
-"""Sampling: the distribution of `transformers`' warpers, one text for one seed, and greedy at zero."""
+"""Sampling: the distribution of `transformers`' warpers, the same text for the same seed, greedy at 0."""
 
 import json
 
@@ -32,7 +32,7 @@ def test_probabilities_are_those_of_transformers_warpers(seed, temperature, top_
     assert float(ours.sum()) == pytest.approx(1, abs=1e-5)
 
 
-def test_the_nucleus_is_the_fewest_that_reach_p():
+def test_the_nucleus_is_the_fewest_tokens_that_reach_p():
     logits = torch.tensor([0.5, 0.25, 0.15, 0.1]).log()
     kept = [
         int((Sampling(top_p=p).probabilities(logits.numpy()) > 0).sum())
@@ -52,7 +52,7 @@ def test_draws_follow_the_distribution():
 
 
 class TestDecoding:
-    def test_zero_is_greedy(self):
+    def test_temperature_zero_is_greedy(self):
         assert Sampling(0.0, top_k=3, top_p=0.5).sampler(1, 0) is GREEDY
 
     def test_top_1_is_greedy_too(self):
@@ -73,7 +73,7 @@ class TestDecoding:
 
 
 class TestCommand:
-    def test_several_samples_with_a_line_between(self, cli, tiny_config_file):
+    def test_several_samples_are_printed_with_a_line_between(self, cli, tiny_config_file):
         arguments = ("generate", "Hi", "-c", tiny_config_file, "-n", 3, "--num-samples", 3, "-q")
         out = cli(*arguments).out
         parts = out.removesuffix("\n").split("\n---\n")
@@ -84,7 +84,7 @@ class TestCommand:
         assert cli(*arguments, "--seed", 7).out != out
         assert "\n==\n" in cli(*arguments, "--separator", "==").out
 
-    def test_in_json_they_are_samples_and_one_alone_is_as_ever(self, cli, tiny_config_file):
+    def test_json_lists_several_samples_and_keeps_the_form_of_one(self, cli, tiny_config_file):
         arguments = ("generate", "Hi", "-c", tiny_config_file, "-n", 3, "-q", "--json", "--logprobs")
         record = json.loads(cli(*arguments, "--num-samples", 2).out)
         assert [len(sample["completion_ids"]) for sample in record["samples"]] == [3, 3]
@@ -126,7 +126,7 @@ class TestCommand:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["--temperature", "-1"], "--temperature -1: expected 0 (greedy) or a number above it"),
+            (["--temperature", "-1"], "--temperature -1: expected 0 (greedy) or a number above 0"),
             (["--temperature", "nan"], "--temperature nan"),
             (["--temperature", "inf"], "--temperature inf"),
             (["--top-k", "0"], "--top-k 0: expected 1 or more"),
@@ -136,7 +136,7 @@ class TestCommand:
             (["--num-samples", "0"], "--num-samples 0: expected 1 or more"),
         ],
     )
-    def test_numbers_that_cannot_be(self, cli, tiny_config_file, arguments, message):
+    def test_invalid_numbers_are_wrong_usage(self, cli, tiny_config_file, arguments, message):
         result = cli("generate", "Hi", "-c", tiny_config_file, *arguments)
         assert (result.status, result.out) == (2, "")
         assert message in result.err

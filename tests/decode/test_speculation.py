@@ -1,4 +1,4 @@
-"""Speculation: it never shows in the ids, and it drafts where that pays."""
+"""Speculation: it never changes the ids, and it drafts where that pays."""
 
 import random
 
@@ -16,7 +16,7 @@ from tests.models import lively_model
 
 
 class ScriptedSpeculator(Speculator):
-    """Drafts the text that will come, with every n-th token wrong."""
+    """Drafts the text that follows, with every n-th token wrong."""
 
     def __init__(self, whole: list[int], wrong_every: int) -> None:
         super().__init__()
@@ -32,8 +32,8 @@ class ScriptedSpeculator(Speculator):
 
 
 class TestSpeculation:
-    def test_never_shows_in_the_ids_of_hundreds_of_prompts(self, tmp_path):
-        """Text that loops, to the end of the budget and past the end of the context."""
+    def test_drafts_never_change_the_ids_of_hundreds_of_prompts(self, tmp_path):
+        """Decode text that loops, to the last token and past the end of the context."""
         draw = random.Random(0)
         for seed, model in enumerate(
             (lively_model(config()), by_columns(lively_model(config(tie_embeddings=True), 1), tmp_path))
@@ -48,7 +48,7 @@ class TestSpeculation:
                 assert fast == plain, (seed, i)
 
     @pytest.mark.parametrize("wrong_every", [0, 1, 2, 3, 5])
-    def test_whatever_part_of_the_drafts_is_right(self, wrong_every):
+    def test_any_share_of_right_draft_tokens_gives_the_same_ids(self, wrong_every):
         model = lively_model(config())
         engine = native_engine(model)
         whole = [3, *(s.token_id for s in decode_tokens(model, [3], 200))]
@@ -59,9 +59,9 @@ class TestSpeculation:
         plain = [step.logprob for step in decode_tokens(model, [3], 200, logprobs=True)]
         assert [step.logprob for step in steps] == pytest.approx(plain, abs=1e-4)
 
-    def test_rounding_never_decides_with_drafts_what_it_does_not_without(self, monkeypatch):
+    def test_near_ties_are_decided_alike_with_and_without_drafts(self, monkeypatch):
         model = lively_model(config())
-        with torch.no_grad():  # every token has a twin, but for less than the engine may be off
+        with torch.no_grad():  # every token has a twin, closer than the engine's error
             model.out_head.weight[60:] = model.out_head.weight[:60] * (1 + 2e-6)
         engine = native_engine(model)
         real, draw = NativeModel.forward, np.random.default_rng(0)
@@ -83,7 +83,7 @@ class TestSpeculation:
                 differed += decode_ids(model, [first], 40, engine=engine) != ids
         assert differed
 
-    def test_a_reader_that_stops_in_a_draft_leaves_nothing_behind(self):
+    def test_a_caller_may_stop_within_a_draft(self):
         model = lively_model(config())
         engine = native_engine(model)
         whole = [3, *(s.token_id for s in decode_tokens(model, [3], 40))]
@@ -93,7 +93,7 @@ class TestSpeculation:
             steps.close()
 
     def test_the_command_prints_the_same_text(self, cli):
-        """The stories model, with a stop string and end of text among what is drafted."""
+        """Run the stories model, with a stop string and end of text among the draft tokens."""
         base = ("generate", "the king said to the king said to the king said", "-n", 90, "-q")
         for options in ((), ("--stop", "said"), ("--ignore-eos",), ("--overflow", "stop", "-n", 400)):
             plain = cli(*base, *options, "--speculate", "off").out
@@ -102,13 +102,13 @@ class TestSpeculation:
 
 
 class TestPromptLookup:
-    def test_drafts_what_followed_before_on_through_a_loop(self):
+    def test_the_draft_is_what_followed_before_even_through_a_loop(self):
         assert PromptLookup().propose([1, 2, 3], 4) == []
         assert PromptLookup().propose([1, 2, 3, 9, 1, 2, 3], 2) == [9, 1]
         assert PromptLookup().propose([7, 1, 2, 7, 1, 2], 7) == [7, 1, 2, 7, 1, 2, 7]
-        assert PromptLookup().propose([5, 1, 2, 8, 6, 1, 2, 9, 5, 1, 2], 2) == [8, 6]  # three before two
+        assert PromptLookup().propose([5, 1, 2, 8, 6, 1, 2, 9, 5, 1, 2], 2) == [8, 6]  # the longer match wins
 
-    def test_grows_with_the_text_as_if_it_had_been_there_at_once(self):
+    def test_a_growing_text_gives_the_drafts_of_the_whole_text(self):
         draw = random.Random(0)
         ids = [draw.randrange(4) for _ in range(300)]
         growing = PromptLookup()
@@ -116,13 +116,27 @@ class TestPromptLookup:
             assert growing.propose(ids[:end], 5) == PromptLookup().propose(ids[:end], 5)
 
 
+class CountingModel:
+    """A draft model that drafts the same tokens again and again, and counts how often it is asked."""
+
+    def __init__(self, *tokens: int) -> None:
+        self.tokens, self.asked = tokens, 0
+
+    def is_worth_it(self, _tokens_left):
+        return True
+
+    def draft(self, _token, _cache, n):
+        self.asked += 1
+        return list(self.tokens * n)[:n]
+
+
 class TestSpeculator:
-    def test_stops_drafting_where_it_is_always_wrong_and_begins_again_when_it_would_be_right(self):
+    def test_drafting_stops_while_drafts_are_wrong_and_resumes_when_they_are_right(self):
         speculator, ids = Speculator(), [1, 2, 1, 2, 1, 2]
         lengths = []
         for _ in range(40):
             lengths.append(len(proposed(speculator, ids, 7)))
-            speculator.observe_accepted([50])  # never what followed before
+            speculator.observe_accepted([50])  # never the draft token
         assert lengths[0] > 0
         assert lengths[30:] == [0] * 10
         for _ in range(40):
@@ -130,21 +144,21 @@ class TestSpeculator:
             speculator.observe_accepted([1])
         assert lengths[-1] == 7
 
-    def test_measures_what_steps_cost_while_decoding_unless_told_not_to(self):
+    def test_step_costs_are_measured_while_decoding_unless_measures_is_false(self):
         model = lively_model(config())
         assumed = Speculator().relative_cost(2)
         for measures in (True, False):
-            speculator = Speculator(1, measures=measures)  # one draft token at once, so two a step
+            speculator = Speculator(1, measures=measures)  # at most one draft token, so steps of two
             decode_ids(model, [1, 2, 1, 2, 1, 2], 50, engine=native_engine(model), speculator=speculator)
             assert (speculator.relative_cost(2) != assumed) == measures
 
-    def test_the_first_step_of_a_kind_does_not_count_and_the_quickest_of_the_others_does(self):
+    def test_a_step_costs_its_least_measured_time_without_the_first_run(self):
         speculator = Speculator()
         for n_tokens, seconds in ((1, 9.0), (1, 2.0), (1, 1.0), (4, 99.0), (4, 3.0)):
             speculator.record_seconds(n_tokens, seconds)
         assert speculator.relative_cost(4) == 3.0
 
-    def test_the_length_of_a_draft_follows_the_measured_costs(self):
+    def test_the_draft_length_follows_the_measured_costs(self):
         def measured(seconds) -> Speculator:
             speculator = Speculator()
             for n_tokens in range(1, 9):
@@ -161,18 +175,8 @@ class TestSpeculator:
         assert len(proposed(Speculator(1), [1, 2, 1, 2, 1], 7)) == 1
 
     @pytest.mark.parametrize(("cost", "accepted", "expected"), [(0.3, 40, 1), (0.9, 40, 0), (0.3, 0, 0)])
-    def test_the_draft_model_is_asked_where_it_costs_less_than_it_saves(self, cost, accepted, expected):
-        class Model:
-            asked = 0
-
-            def is_worth_it(self, _tokens_left):
-                return True
-
-            def draft(self, _token, _cache, n):
-                self.asked += 1
-                return [0] * n
-
-        model = Model()
+    def test_the_draft_model_is_used_where_it_costs_less_than_it_saves(self, cost, accepted, expected):
+        model = CountingModel(0)
         speculator = Speculator(draft_model=model)
         for n_tokens in range(1, 9):
             for _ in range(2):
@@ -181,23 +185,28 @@ class TestSpeculator:
         for token in [0] * accepted or [1] * 40:
             proposed(speculator, [1, 2, 3, 4], 7)
             speculator.observe_accepted([token])
-        for n_tokens in range(2, 9):  # the costs that count from now on, above the drift of the old ones
+        for n_tokens in range(2, 9):  # repeated, since old costs drift up slowly
             for _ in range(200):
                 speculator.record_seconds(n_tokens, 1 + (cost + 0.15) * (n_tokens - 1), by_draft_model=True)
         model.asked = 0
         assert bool(proposed(speculator, [1, 2, 3, 4], 7)) == expected
         assert model.asked == expected
 
-    def test_what_the_text_gives_goes_first_since_it_costs_nothing(self):
-        speculator = Speculator(draft_model=None)
+    def test_prompt_lookup_is_preferred_since_it_costs_nothing(self):
+        model = CountingModel(2, 1)  # right as often as prompt lookup
+        assert proposed(Speculator(draft_model=model), [1, 2, 3], 3) == [2, 1, 2]
+        assert model.asked == 1
+        speculator = Speculator(draft_model=model)
         for _ in range(40):
             proposed(speculator, [1, 2, 1, 2, 1], 3)
             speculator.observe_accepted([2, 1, 2])
+        model.asked = 0
         assert proposed(speculator, [1, 2, 1, 2, 1], 3) == [2, 1, 2]
+        assert model.asked == 0
 
 
 def proposed(speculator: Speculator, ids: list[int], n_most: int) -> list[int]:
-    """Return a proposal for a text of which the cache holds all but the last token."""
+    """Return the draft for a text when the cache holds all but its last token."""
     cache = KVCache(config(), 1, CONTEXT)
     cache.lengths = [len(ids) - 1]
     return speculator.propose(ids, n_most, cache, 1000)

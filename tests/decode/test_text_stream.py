@@ -1,4 +1,4 @@
-"""Streaming text: whole characters, and nothing of a stop string, however the bytes are cut."""
+"""Streaming text: whole characters and no part of a stop string, however tokens split the bytes."""
 
 from itertools import pairwise
 

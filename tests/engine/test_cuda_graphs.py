@@ -1,4 +1,4 @@
-"""The recorded decode step: all that is not CUDA's own, with a device on which a replay is a plain call."""
+"""The recorded decode step, without CUDA: a replay is a plain call."""
 
 import random
 import weakref
@@ -20,12 +20,12 @@ from tests.models import lively_model, tiny_config
 VOCABULARY, CONTEXT = 120, 64
 
 
-class Plainly:
-    """Replays by calling again; counts, and like CUDA runs the step once before it is recorded."""
+class PlainRecorder:
+    """Records steps as plain calls and counts them. Like CUDA it runs a step once before recording."""
 
     def __init__(self):
         self.recorded = self.replayed = 0
-        self.alive = weakref.WeakSet()  # the recordings that somebody still holds
+        self.alive = weakref.WeakSet()  # the recordings that are still referenced
         self.fails = False
 
     def record(self, step):
@@ -42,14 +42,14 @@ class Plainly:
         return replay
 
     def fetch(self, source):
-        arrived = source.clone()  # what is launched behind it comes too late for it
+        arrived = source.clone()  # a copy, as of now: later launches do not change it
         return lambda: arrived
 
 
 @pytest.fixture
 def recorder(monkeypatch):
     monkeypatch.setattr(graph_module, "WINDOW", 16)  # so that a text crosses several
-    return Plainly()
+    return PlainRecorder()
 
 
 def config(**changes):
@@ -61,7 +61,7 @@ def ids_of(steps) -> list[int]:
 
 
 class TestText:
-    def test_is_that_of_the_model_for_a_hundred_prompts_with_and_without_guesses(self, recorder):
+    def test_a_hundred_prompts_give_the_models_text_with_and_without_drafts(self, recorder):
         model, draw = lively_model(config(tie_embeddings=True)), random.Random(0)
         engine = CudaGraphEngine(model, recorder)
         for _ in range(100):
@@ -74,7 +74,7 @@ class TestText:
         assert engine.describe() == "CUDA graphs"
         assert recorder.recorded > 100
 
-    def test_with_probabilities_and_sampled(self, recorder):
+    def test_logprobs_and_sampling_give_the_models_text(self, recorder):
         model = lively_model(config())
         engine = CudaGraphEngine(model, recorder)
         ours = list(decode_tokens(model, [1, 2], 40, engine=engine, logprobs=True))
@@ -85,7 +85,7 @@ class TestText:
         ours = ids_of(decode_tokens(model, [1, 2], 40, sampling.sampler(1, 0), engine=engine))
         assert ours == ids_of(decode_tokens(model, [1, 2], 40, sampling.sampler(1, 0)))
 
-    def test_of_two_requests_that_take_turns(self, recorder):
+    def test_two_requests_that_take_turns_give_the_models_text(self, recorder):
         model = lively_model(config())
         engine = CudaGraphEngine(model, recorder)
         alone = [ids_of(decode_tokens(model, prompt, 30)) for prompt in ([1, 2], [1, 2, 3])]
@@ -93,29 +93,30 @@ class TestText:
         mixed = [[next(steps).token_id for steps in turns] for _ in range(30)]
         assert [list(ids) for ids in zip(*mixed, strict=True)] == alone
 
-    def test_where_rounding_decides_is_the_models(self, recorder):
+    def test_near_ties_give_the_models_text(self, recorder):
         model = lively_model(config())
-        with torch.no_grad():  # every token has a twin
+        with torch.no_grad():  # every token has a twin with nearly the same logit
             model.out_head.weight[60:] = model.out_head.weight[:60] * (1 + 2e-6)
         engine = CudaGraphEngine(model, recorder)
         for first in range(8):
             plain = ids_of(decode_tokens(model, [first], 40))
             assert ids_of(decode_tokens(model, [first], 40, engine=engine)) == plain
 
-    def test_of_int8_weights(self, recorder):
+    def test_int8_weights_give_the_models_text(self, recorder):
         model = quantize_int8(lively_model(config()))
         engine = CudaGraphEngine(model, recorder)
         assert ids_of(decode_tokens(model, [3], 50, engine=engine)) == ids_of(decode_tokens(model, [3], 50))
 
 
 class TestWork:
-    def test_a_token_takes_one_replay_and_the_next_one_is_under_way(self, recorder):
+    def test_a_token_takes_one_replay_and_launches_the_next_step(self, recorder):
         model = lively_model(config(context_length=256))
         engine = CudaGraphEngine(model, recorder)
         steps = decode_tokens(model, [1, 2, 3], 90, engine=engine)
         for n in range(90):
             next(steps)
-            # The first token is the prompt's pass. Behind each other one a replay is under way, but the last.
+            # The first token comes from the prompt's pass. After each other token but the last, the next
+            # step has been launched.
             assert recorder.replayed == (0 if n == 0 else min(n + 1, 89))
         assert recorder.recorded == 6  # windows of 16, up to 92 tokens
 
@@ -125,13 +126,13 @@ class TestWork:
         assert recorder.recorded == 0
         assert engine.describe() == "PyTorch"
 
-    def test_recordings_of_a_cache_that_is_gone_are_dropped(self, recorder):
+    def test_recordings_of_a_deleted_cache_are_dropped(self, recorder):
         engine = CudaGraphEngine(lively_model(config()), recorder)
         for n in range(20, 40):
             decode_ids(None, [1], n, engine=engine)
             assert len(recorder.alive) <= 3  # windows of 16 positions up to 40
 
-    def test_where_recording_fails_the_model_decodes_and_it_is_said(self, recorder):
+    def test_where_recording_fails_pytorch_decodes_and_the_reason_is_given(self, recorder):
         recorder.fails = True
         model = lively_model(config())
         engine = CudaGraphEngine(model, recorder)
@@ -151,7 +152,7 @@ def test_a_static_cache_gives_the_logits_of_a_growing_one_wherever_it_starts():
     model = lively_model(config())
     ids = torch.randint(0, VOCABULARY, (1, 40))
     growing, memory = model.new_cache(1, CONTEXT), model.new_cache(1, CONTEXT)
-    memory.data.normal_()  # what was there before is masked
+    memory.data.normal_()  # masked, so it must not matter
     start = torch.zeros(1, dtype=torch.long)
     static = StaticCache(memory, 48, start)
     with torch.inference_mode():
@@ -163,7 +164,7 @@ def test_a_static_cache_gives_the_logits_of_a_growing_one_wherever_it_starts():
 
 class TestSummary:
     @pytest.mark.parametrize("n_parts", [1, 2, 5])
-    def test_keeps_what_greedy_decoding_asks_for(self, n_parts):
+    def test_a_summary_keeps_what_greedy_decoding_needs(self, n_parts):
         logits = 5 * torch.randn(4, 100, generator=torch.Generator().manual_seed(0))
         edges = [100 * i // n_parts for i in range(n_parts + 1)]
         spans = [range(a, b) for a, b in pairwise(edges)]
@@ -171,25 +172,25 @@ class TestSummary:
         assert whole.argmax(-1).equal(logits.argmax(-1))
         assert whole.amax(-1).equal(logits.amax(-1))
         assert whole.amin(-1).equal(logits.amin(-1))
-        assert whole.topk(2).values.equal(logits.topk(2).values) or n_parts == 1
+        assert whole.topk(2).values.equal(logits.topk(2).values)
         best = logits.argmax(-1, keepdim=True)
         ours, theirs = (x.log_softmax(-1).gather(-1, best) for x in (whole, logits))
         assert (ours - theirs).abs().max() < 1e-5
 
     @pytest.mark.parametrize("value", [torch.nan, torch.inf, -torch.inf])
-    def test_shows_a_number_that_is_none_wherever_it_stands(self, value):
+    def test_a_summary_shows_nan_and_infinity_at_any_position(self, value):
         for at in (0, 50, 99):
             logits = torch.randn(100)
             logits[at] = value
             assert not restore([summarize(logits)], [range(100)]).isfinite().all()
 
-    def test_of_the_smallest_vocabulary(self):
+    def test_a_summary_of_the_smallest_vocabulary_is_exact(self):
         logits = torch.tensor([0.5, -1.0, 2.0])
         assert restore([summarize(logits)], [range(3)]).tolist() == logits.tolist()
 
 
-def test_pytorchs_own_int8_product_is_ours():
-    """The operator that CUDA's int8 steps use, here on a CPU (where in half precision it may crash)."""
+def test_pytorchs_int8_product_equals_ours():
+    """Compare the operator of CUDA's int8 steps on a CPU, in float32 (half precision may crash there)."""
     assert has_int8_product(torch.device("cpu"), torch.float32)
     weight, scale = to_int8(torch.randn(30, 50))
     x = torch.randn(3, 50)

@@ -1,4 +1,4 @@
-"""The insides of a model: they equal its own forward pass, and those of `transformers` with its weights."""
+"""The insides of a model: they equal its forward pass, and those of `transformers` with its weights."""
 
 import json
 import math
@@ -213,7 +213,7 @@ class TestCommand:
         model = lively_model(tiny_config(vocab_size=50257, context_length=32, tie_embeddings=True))
         return save_huggingface(model, tmp_path / "model")
 
-    def test_tokens_and_what_comes_next(self, cli, folder):
+    def test_tokens_and_the_most_probable_next_ones_are_shown(self, cli, folder):
         record = json.loads(cli("inspect", "-w", folder, "--prompt", "Hello, I am", "--json").out)
         assert [token["id"] for token in record["tokens"]] == [15496, 11, 314, 716]
         assert [token["text"] for token in record["tokens"]] == ["'Hello'", "','", "' I'", "' am'"]
@@ -224,7 +224,7 @@ class TestCommand:
         assert "' am'" in text
         assert "probability" in text
 
-    def test_everything_at_once_as_text_and_json(self, cli, folder):
+    def test_all_parts_together_as_text_and_json(self, cli, folder):
         flags = ["--top-k", 4, "--all-positions", "--layers", "--logit-lens", "--attention", "--shapes"]
         arguments = ["inspect", "-w", folder, "--prompt", "a 😀", *flags]
         record = json.loads(cli(*arguments, "--json").out)
@@ -284,10 +284,10 @@ class TestCommand:
             (["--prompt", "a", "--position", "1"], "--position 1: expected 0 to 0"),
             (["--prompt", "a", "--attention", "--layer", "12"], "--layer 12: expected 0 to 11"),
             (["--prompt", "a", "--attention", "--head", "-1"], "--head -1: expected 0 to 11"),
-            (["--prompt", " a" * 2000], "--prompt of 2000 tokens: expected 1 to 1024"),
+            (["--prompt", " a" * 2000], "--prompt of 2,000 tokens: expected 1 to 1024"),
             (["--tensor-stats"], "give one"),
             (["--gradients", "--layers"], "ask for one"),
-            (["--gradients", "-w", "x"], "needs no weights"),
+            (["--gradients", "-w", "x"], "take no weights"),
             (["--layer-sizes", "3,1"], "is for --gradients"),
             (["--gradients", "--layer-sizes", "3"], "expected two sizes or more"),
             (["--gradients", "--layer-sizes", "a,b"], "expected two sizes or more"),

@@ -1,4 +1,4 @@
-"""Every feed-forward and activation: against closed forms, naive loops, and `transformers`' own layers."""
+"""Feed-forwards and activations, against closed forms, naive loops and the layers of `transformers`."""
 
 import math
 
@@ -87,7 +87,7 @@ class TestActivations:
 
     @pytest.mark.parametrize("name", ACTIVATIONS)
     @pytest.mark.parametrize(("dtype", "atol"), [(torch.float32, 1e-6), (torch.bfloat16, 4e-2)])
-    def test_random_values_in_other_types(self, name, dtype, atol):
+    def test_random_values_in_other_dtypes(self, name, dtype, atol):
         x = (3 * torch.randn(500, generator=torch.Generator().manual_seed(0))).to(dtype)
         y = activation_class(name)()(x)
         assert y.dtype == dtype
@@ -95,11 +95,11 @@ class TestActivations:
         torch.testing.assert_close(y.float(), expected, atol=atol, rtol=1e-2 if atol > 1e-3 else 1e-5)
 
     @pytest.mark.parametrize("name", sorted(set(ACTIVATIONS) - {"relu"}))
-    def test_derivatives(self, name):
+    def test_derivatives_equal_finite_differences(self, name):
         x = torch.linspace(-5, 5, 41, dtype=torch.float64, requires_grad=True)
         assert torch.autograd.gradcheck(activation_class(name)(), x)
 
-    def test_pytorchs_own_where_it_has_one(self):
+    def test_values_equal_pytorchs_where_it_has_the_function(self):
         x = torch.linspace(-9, 9, 1001)
         for name, function in {"relu": F.relu, "gelu": F.gelu, "silu": F.silu, "tanh": torch.tanh}.items():
             assert torch.equal(activation_class(name)()(x), function(x))
@@ -111,7 +111,7 @@ class TestActivations:
         torch.testing.assert_close(Swish(1.0)(x), F.silu(x))
         torch.testing.assert_close(Swish(1e4)(x), F.relu(x), atol=1e-4, rtol=0)
 
-    def test_a_learned_beta_is_one_parameter_a_layer_with_a_gradient(self):
+    def test_a_learned_beta_is_one_parameter_per_layer_with_a_gradient(self):
         model = GPTModel(tiny_config(**KINDS["learned swish"]))
         betas = [p for name, p in model.named_parameters() if name.endswith("beta")]
         assert [beta.item() for beta in betas] == [0.5, 0.5]
@@ -155,7 +155,7 @@ class TestConfig:
             build_config(tiny_values(**keys), "x")
         assert message in str(error.value)
 
-    def test_the_flag_is_told_as_well(self, cli):
+    def test_the_message_names_the_flag(self, cli):
         result = cli("params", "--set", "activation=swiglu")
         assert result.status == 2
         assert "write feed_forward: swiglu" in result.err
@@ -173,14 +173,14 @@ class TestAgainstReferences:
         assert expected.std() > 0.1
         np.testing.assert_allclose(model(torch.tensor([ids]))[0].detach(), expected, atol=5e-5, rtol=1e-5)
 
-    def test_swiglu_is_llamas(self):
+    def test_swiglu_equals_llamas(self):
         theirs = LlamaMLP(LlamaConfig(hidden_size=24, intermediate_size=40, num_attention_heads=4))
         ours = build_feed_forward(tiny_config(feed_forward="swiglu", ffn_dim=40))
         ours.load_state_dict(theirs.state_dict())  # by the same names
         x = torch.randn(2, 5, 24)
         torch.testing.assert_close(ours(x), theirs(x), atol=1e-6, rtol=0)
 
-    def test_a_mixture_is_mixtrals(self):
+    def test_a_mixture_equals_mixtrals(self):
         hf = MixtralConfig(hidden_size=24, intermediate_size=40, num_local_experts=8, num_experts_per_tok=2)
         theirs = MixtralSparseMoeBlock(hf).eval()
         ours = MixtureOfExperts(tiny_config(feed_forward="moe", ffn_dim=40))
@@ -211,7 +211,7 @@ class TestDecoding:
             cached = decode_ids(model, prompt, 40)
             assert cached == decode_ids(model, prompt, 40, use_cache=False)
 
-    def test_the_tutorials_draws_are_untouched_by_the_other_kinds(self):
+    def test_other_feed_forwards_do_not_change_the_tutorials_random_weights(self):
         torch.manual_seed(5)
         linear = torch.nn.Linear(24, 96)
         torch.manual_seed(5)
@@ -219,7 +219,7 @@ class TestDecoding:
 
 
 class TestMixture:
-    def test_each_token_is_computed_by_its_own_experts_alone(self):
+    def test_each_token_passes_only_through_its_experts(self):
         mixture = MixtureOfExperts(tiny_config(feed_forward="moe", ffn_dim=12, n_experts=6))
         seen = []
         for expert in mixture.fc1:
@@ -236,7 +236,7 @@ class TestMixture:
         mixture(torch.randn(2, 5, 24)).square().sum().backward()
         assert mixture.gate.weight.grad.abs().max() > 1e-6
 
-    def test_weights_sum_to_one_or_are_the_switchs_probability(self):
+    def test_expert_weights_sum_to_one_or_are_the_switch_transformers_probability(self):
         scores = torch.randn(7, 8)
         two = MixtureOfExperts(tiny_config(feed_forward="moe", ffn_dim=4))
         weights, chosen = two.route(scores)
@@ -246,7 +246,7 @@ class TestMixture:
         weights, _ = one.route(scores)
         torch.testing.assert_close(weights[:, 0], scores.softmax(-1).amax(-1))
 
-    def test_the_balance_loss_is_1_when_even_and_e_when_one_has_all(self):
+    def test_the_balance_loss_is_1_for_even_use_and_e_for_a_single_expert(self):
         even = torch.eye(8).repeat(3, 1) * 50
         assert load_balancing_loss(even, 1).item() == pytest.approx(1.0, abs=1e-5)
         one = torch.zeros(24, 8)
@@ -280,7 +280,7 @@ class TestMixture:
 class TestWeights:
     @every_kind
     @pytest.mark.parametrize("tied", [True, False])
-    def test_what_is_saved_loads_equal(self, keys, tied, tmp_path):
+    def test_saved_weights_load_as_they_were(self, keys, tied, tmp_path):
         model = lively_model(tiny_config(**keys, tie_embeddings=tied))
         save_model(model, tmp_path)
         loaded = load_weights(plan_load(tmp_path, []), device=torch.device("cpu"), dtype=torch.float32)
@@ -290,7 +290,7 @@ class TestWeights:
         assert loaded.config == model.config
 
     @every_kind
-    def test_in_hugging_faces_layout_as_well(self, keys, tmp_path):
+    def test_weights_saved_in_hugging_faces_layout_load_as_they_were(self, keys, tmp_path):
         from safetensors.torch import save_file
 
         model = lively_model(tiny_config(**keys))
@@ -301,7 +301,7 @@ class TestWeights:
         assert_same_parameters(loaded.model, model)
 
     @pytest.mark.parametrize("names", [("w1", "w3", "w2"), ("fc1", "fc2", "fc3")])
-    def test_a_gated_layer_under_its_other_names(self, names, tmp_path):
+    def test_a_gated_layer_loads_under_its_other_names(self, names, tmp_path):
         from safetensors.torch import load_file, save_file
 
         model = lively_model(tiny_config(feed_forward="swiglu"))
@@ -317,7 +317,7 @@ class TestWeights:
         loaded = load_weights(plan_load(folder, []), device=torch.device("cpu"), dtype=torch.float32)
         assert_same_parameters(loaded.model, model)
 
-    def test_without_a_config_a_gate_is_taken_for_silu_and_it_is_said(self, tmp_path):
+    def test_without_a_config_a_gate_is_assumed_to_be_silu_with_a_note(self, tmp_path):
         model = lively_model(tiny_config(feed_forward="swiglu", emb_dim=64, n_heads=1))
         folder = save_tutorial(model, tmp_path)
         (folder / "config.json").unlink()
@@ -327,7 +327,7 @@ class TestWeights:
         geglu = plan_load(folder, sources_from_options(None, None, ["feed_forward=geglu"]))
         assert (geglu.config.feed_forward, geglu.config.activation) == ("geglu", "gelu")
 
-    def test_without_a_config_a_mixture_asks_how_many_experts_a_token_takes(self, tmp_path):
+    def test_without_a_config_a_mixture_needs_the_experts_per_token(self, tmp_path):
         model = lively_model(tiny_config(feed_forward="moe", emb_dim=64, n_heads=1, ffn_dim=8))
         folder = save_tutorial(model, tmp_path)
         (folder / "config.json").unlink()
@@ -339,7 +339,7 @@ class TestWeights:
         assert_same_parameters(loaded.model, model)
 
     @pytest.mark.parametrize("asked", ["mlp", "moe"])
-    def test_another_family_than_the_files_is_refused(self, asked, tmp_path):
+    def test_another_feed_forward_than_the_files_is_refused(self, asked, tmp_path):
         folder = save_tutorial(lively_model(tiny_config(feed_forward="swiglu")), tmp_path)
         with pytest.raises(WeightsError, match=f"holds gated feed-forwards, .* feed_forward {asked}"):
             plan_load(folder, sources_from_options(None, None, [f"feed_forward={asked}"]))
@@ -357,12 +357,12 @@ class TestWeights:
 
 
 class TestPresetsAndTables:
-    def test_the_presets_that_show_them(self):
+    def test_the_presets_with_other_feed_forwards(self):
         assert {"gpt-124m-swiglu", "gpt-124m-relu", "gpt-124m-moe"} <= set(preset_names())
         moe = resolve_options("gpt-124m-moe", None, []).config
         assert (moe.n_experts, moe.n_experts_per_token, moe.ffn_dim) == (8, 2, 2048)
 
-    def test_compare_ffn_shows_that_swiglu_costs_what_the_4x_mlp_costs(self, cli):
+    def test_compare_ffn_shows_swiglu_and_the_4x_mlp_at_the_same_cost(self, cli):
         import json
 
         result = cli("params", "--compare-ffn", "-p", "gpt2-small", "--json")

@@ -1,4 +1,4 @@
-"""int8 linears: their own arithmetic, and the product that an engine puts in its place."""
+"""int8 linears: their arithmetic, and the product that an engine sets in its place."""
 
 import numpy as np
 import pytest
@@ -35,7 +35,7 @@ def test_the_product_is_that_of_the_rounded_weights(shape, bias, monkeypatch):
         np.testing.assert_allclose(y, naive_product(linear, x), atol=1e-5)
 
 
-def test_an_engines_product_is_used_where_one_is_set():
+def test_a_product_that_an_engine_sets_is_used():
     linear, x, calls = nn.Linear(24, 10), torch.randn(3, 24), []
     quantized = Int8Linear(linear)
     plain = quantized(x)
@@ -53,7 +53,7 @@ def test_onednn_multiplies_for_int8_linears_too(monkeypatch):
     model, plain = (quantize_int8(lively_model(tiny_config())) for _ in range(2))
     calls, product = [], torch.ops.mkldnn._linear_pointwise
     use_onednn(model)
-    assert has_onednn()  # its own test, once a process, multiplies as well
+    assert has_onednn()  # the check of oneDNN, once per process, multiplies as well
 
     def counted(x, weight, *rest):
         calls.append(tuple(weight.shape))
@@ -64,7 +64,7 @@ def test_onednn_multiplies_for_int8_linears_too(monkeypatch):
         logits = model(torch.tensor([[1, 2, 3]]))
         assert len(calls) == 2 * 6 + 1  # query, key, value, output and the feed-forward's two; the head
         torch.testing.assert_close(logits, plain(torch.tensor([[1, 2, 3]])), atol=1e-5, rtol=0)
-    assert len(calls) == 13  # the other model has no engine
+    assert len(calls) == 13  # the other model does not use that product
 
 
 def test_rounding_is_within_half_a_step_of_every_weight():
@@ -82,7 +82,7 @@ def test_rounding_is_within_half_a_step_of_every_weight():
     assert quantized.weight.dtype == torch.int8
 
 
-def test_every_linear_but_a_router_becomes_one_and_keeps_its_bias():
+def test_every_linear_but_a_router_becomes_int8_and_keeps_its_bias():
     model = quantize_int8(lively_model(config(feed_forward="moe", n_experts=2, ffn_bias=True)))
     left = [name for name, m in model.named_modules() if isinstance(m, torch.nn.Linear)]
     assert left == ["trf_blocks.0.ff.gate", "trf_blocks.1.ff.gate"]

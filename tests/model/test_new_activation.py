@@ -35,7 +35,7 @@ def mish(monkeypatch):
     monkeypatch.setitem(ACTIVATIONS, "mish", Activation("Mish", "Mish (new)", ("mish",)))
 
 
-def test_without_its_line_it_is_refused(cli, tmp_path):
+def test_an_activation_that_is_not_in_the_table_is_refused(cli, tmp_path):
     with pytest.raises(ConfigError, match="or 'identity', got 'mish'"):
         build_config(VALUES, "test")
     assert cli("generate", "Hi", "-c", write_yaml(tmp_path / "c.yaml", VALUES)).status == 2
@@ -43,7 +43,7 @@ def test_without_its_line_it_is_refused(cli, tmp_path):
 
 
 @pytest.mark.usefixtures("mish")
-def test_it_decodes_as_pytorchs_own_does(cli, tmp_path):
+def test_a_new_activation_decodes_like_pytorchs(cli, tmp_path):
     path = write_yaml(tmp_path / "c.yaml", VALUES)
     result = cli("generate", "Hi", "-c", path, "--seed", 5, "-n", N_NEW, "--json", "--ignore-eos")
     assert result.status == 0, result.err
@@ -59,7 +59,7 @@ def test_it_decodes_as_pytorchs_own_does(cli, tmp_path):
 
 
 @pytest.mark.usefixtures("mish")
-def test_it_is_drawn(cli):
+def test_a_new_activation_is_drawn(cli):
     result = cli("plot-activation", "Mish", "--json", "--points", 7)
     assert result.status == 0, result.err
     record = json.loads(result.out)
@@ -69,7 +69,7 @@ def test_it_is_drawn(cli):
 
 
 @pytest.mark.usefixtures("mish")
-def test_it_is_saved_and_loaded_by_its_hugging_face_name(tmp_path):
+def test_a_new_activation_is_saved_and_loaded_by_its_hugging_face_name(tmp_path):
     config = tiny_config(activation="mish")
     save_model(random_model(config, 0), tmp_path)
     assert json.loads((tmp_path / "config.json").read_text())["activation_function"] == "mish"

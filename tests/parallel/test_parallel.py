@@ -1,4 +1,4 @@
-"""One model over several processes: it gives the text of one process, and a failure of one ends all."""
+"""One model over several processes: the text is that of one process, and the failure of one ends all."""
 
 import json
 import os
@@ -16,7 +16,7 @@ from gptcli.config.shapes import parameter_shapes
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config, tiny_values, write_yaml
 
 ROOT = Path(__file__).parents[2]
-# Nothing here divides by 2 or 3 evenly but by accident: 5 heads, 97 tokens, 53 columns, 5 experts.
+# Sizes that 2 and 3 processes cannot share evenly: 5 heads, 97 tokens, 53 columns, 5 experts.
 SIZES = {"emb_dim": 30, "n_heads": 5, "context_length": 16, "ffn_dim": 53, "ffn_bias": True}
 MODELS = {
     "gpt2": {"tie_embeddings": True},
@@ -75,14 +75,14 @@ def gpt2(tmp_path_factory) -> Path:
 class TestShards:
     @pytest.mark.parametrize("changes", MODELS.values(), ids=MODELS)
     @pytest.mark.parametrize("size", [1, 2, 3, 5])
-    def test_together_are_every_parameter_once_but_for_those_that_all_hold(self, changes, size):
+    def test_shards_hold_every_parameter_once_but_for_the_replicated_ones(self, changes, size):
         config = tiny_config(**(SIZES | changes))
         everyones = [Rank(rank, size) for rank in range(size)]
         for name, shape in parameter_shapes(config).items():
             parts = [part for ranks in everyones if (part := shard_of(name, config, ranks))]
             axes = {part.axis for part in parts}
             assert len(axes) == 1
-            if axes == {None}:  # whole: by everybody, or an expert by its owner
+            if axes == {None}:  # held whole, by every process or, an expert, by one
                 assert len(parts) == (1 if ".fc" in name else size)
             else:
                 spans = [position for part in parts for position in part.span]
@@ -90,7 +90,7 @@ class TestShards:
         total = sum(parameters_per_rank(config, ranks) for ranks in everyones)
         assert total >= parameters_per_rank(config, Rank(0, 1))
 
-    def test_of_gpt2_xl_are_whole_heads_and_all_but_even(self):
+    def test_shards_of_gpt2_xl_have_whole_heads_and_nearly_equal_sizes(self):
         from gptcli.config.presets import resolve_options
 
         config = resolve_options("gpt2-xl", None, []).config
@@ -127,14 +127,14 @@ class TestPlanning:
         result = cli("params", "-p", preset, "--tensor-parallel", n, "--json", *options)
         return json.loads(result.out)["tensor_parallel"]
 
-    def test_one_process_has_and_reads_what_the_model_has_and_sends_nothing(self, cli):
+    def test_one_process_holds_and_reads_the_whole_model_and_sends_nothing(self, cli):
         record = self.record(cli, "gpt2-small", 1)
         assert record["parameters_per_process"] == 124_439_808
         assert record["parameters_read_per_token"] == 124_439_808 - 1024 * 768
         assert record["kv_bytes_per_token_per_process"]["float32"] == 73_728
         assert record["bytes_sent_per_token"] == {"float32": 0, "bfloat16": 0}
 
-    def test_of_gpt3_over_eight(self, cli):
+    def test_gpt3_over_eight_processes(self, cli):
         record = self.record(cli, "gpt3-175b", 8)
         C, V, S, L = 12288, 50257, 2048, 96
         whole = S * C + L * (2 * C + 2 * C + C + C) + 2 * C  # positions, norms, biases after a sum
@@ -154,21 +154,21 @@ class TestPlanning:
         assert one["parameters_read_per_token"] < one["parameters_per_process"] / 2
         assert one["sums_per_layer"] == 2
 
-    def test_is_refused_for_more_processes_than_heads_with_the_numbers_that_do(self, cli):
+    def test_more_processes_than_heads_are_refused_with_the_numbers_that_work(self, cli):
         for n in (0, 26, 10**9):
             result = cli("params", "-p", "gpt2-xl", "--tensor-parallel", n)
             assert result.status == 2
             assert "take 1 to 25" in result.err
         assert cli("params", "--all", "--tensor-parallel", 2).status == 2
 
-    def test_of_a_model_that_no_number_of_gpus_holds_is_answered_at_once(self, process, tmp_path):
+    def test_a_model_that_no_number_of_gpus_holds_is_answered_at_once(self, process, tmp_path):
         sizes = {"emb_dim": 500_000_000, "n_heads": 500_000_000}
         source = write_yaml(tmp_path / "huge.yaml", tiny_values(**sizes))
-        result = process("params", "-c", source, "--tensor-parallel", 8)  # within its two minutes
+        result = process("params", "-c", source, "--tensor-parallel", 8)  # before its timeout of two minutes
         assert result.returncode == 0
         assert b"do not fit" in result.stdout
 
-    def test_tells_people_the_same(self, cli):
+    def test_the_table_shows_the_same_figures(self, cli):
         out = cli("params", "-p", "gpt3-175b", "--tensor-parallel", 8).out
         record = self.record(cli, "gpt3-175b", 8)
         assert f"{record['parameters_per_process']:,}" in out
@@ -177,13 +177,13 @@ class TestPlanning:
 
 
 class TestCommand:
-    def test_prints_the_text_of_one_process_once_and_reads_stdin_once(self, cli, gpt2):
+    def test_the_text_is_printed_once_and_stdin_is_read_once(self, cli, gpt2):
         alone = cli("generate", "-w", gpt2, "-n", 20, "-q", stdin=b"Hi there")
         run = torchrun(2, "generate", "-w", gpt2, "-n", 20, "-q", stdin=subprocess.PIPE)
         out, err = run.communicate("Hi there", timeout=120)
         assert (run.returncode, out, ours(err)) == (0, alone.out, [])
 
-    def test_writes_the_records_of_one_process_once(self, cli, gpt2, tmp_path):
+    def test_each_record_is_written_once(self, cli, gpt2, tmp_path):
         source = tmp_path / "p.txt"
         source.write_text("\n".join(["Hi", "", "a b", "x " * 50, "\x1b"]))
         options = ("generate", "-i", source, "-w", gpt2, "-n", 12, "--batch-size", 2, "--logprobs")
@@ -200,7 +200,7 @@ class TestCommand:
             assert shared["logprobs"] == pytest.approx(alone["logprobs"], abs=2e-4)
             assert shared["device"]["processes"] == 2
 
-    def test_writes_its_file_in_the_first_process_alone(self, tmp_path):
+    def test_only_the_first_process_writes_the_file(self, tmp_path):
         for rank in range(2):
             (tmp_path / str(rank)).mkdir()
         code = (
@@ -214,12 +214,12 @@ class TestCommand:
         assert (tmp_path / "0" / "answer.txt").read_text().startswith("Once")
         assert list((tmp_path / "1").iterdir()) == []
 
-    def test_answers_once_where_nothing_is_to_be_shared(self, cli):
+    def test_a_command_without_a_shared_model_answers_once(self, cli):
         run = torchrun(2, "params", "-p", "stories")
         out, _ = run.communicate(timeout=120)
         assert (run.returncode, out) == (0, cli("params", "-p", "stories").out)
 
-    def test_imports_nothing_of_this_without_torchrun(self, gpt2):
+    def test_without_torchrun_nothing_parallel_is_imported(self, gpt2):
         code = (
             "import sys; from gptcli.cli.app import run; run(sys.argv[1:]);"
             " print([m for m in sys.modules if 'gptcli.parallel' in m or m.endswith('.shard')])"
@@ -304,6 +304,6 @@ class TestFaults:
         os.kill(victim, signal.SIGKILL)
         error = self.end(run)
         assert time.monotonic() - start < 30
-        assert "another process of this run ended" in error or "another of its processes was lost" in error
+        assert "another process of this run ended" in error or "another process failed" in error
         assert len(error) < 160  # the first sentence of PyTorch's error
         assert all(json.loads(line) for line in (tmp_path / "r.jsonl").read_text().splitlines())

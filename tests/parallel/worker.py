@@ -1,4 +1,4 @@
-"""What the tests of tensor parallelism run in each process: a model in parts against the whole, told as JSON.
+"""The process of the tests of tensor parallelism: it compares shards with the whole model and prints JSON.
 
 torchrun --nproc-per-node N -m tests.parallel.worker CHECKPOINT…
 """
@@ -37,10 +37,10 @@ def batched(model: GPTModel) -> list[list[int]]:
 
 
 def texts(model: GPTModel, engine=None) -> Iterator[tuple[str, object]]:
-    """Every way to decode: cached and not, in a batch, with guesses, with probabilities, sampled."""
+    """Yield the result of every way to decode: cached or not, batched, speculative, sampled."""
 
-    def greedy(**how) -> list[list[int]]:
-        return [decode_ids(model, prompt, N, **how) for prompt in PROMPTS]
+    def greedy(**options) -> list[list[int]]:
+        return [decode_ids(model, prompt, N, **options) for prompt in PROMPTS]
 
     yield "cached", greedy()
     yield "not cached", greedy(use_cache=False)
@@ -53,7 +53,7 @@ def texts(model: GPTModel, engine=None) -> Iterator[tuple[str, object]]:
 
 
 def compare(path: Path, ready: LoadedModel) -> dict[str, object]:
-    """How far the parts together are from the whole."""
+    """Return the differences between the sharded model and the whole one."""
     whole = load_weights(plan_load(path, []), device=torch.device("cpu"), dtype=torch.float32).model
     ids = torch.tensor(PROMPTS[2:3])
     with torch.inference_mode():
@@ -64,14 +64,14 @@ def compare(path: Path, ready: LoadedModel) -> dict[str, object]:
             found[name] = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))
         else:
             found[name] = ours == theirs
-    found["sums"] = sums_of_a_step(ready)
+    found["sums"] = count_reductions(ready)
     found["held"] = sum(p.numel() for p in ready.model.parameters())
     found["of"] = sum(p.numel() for p in whole.parameters())
-    return found | {"broken": everyones_error(ready)}
+    return found | {"broken": errors_of_all(ready)}
 
 
-def sums_of_a_step(ready: LoadedModel) -> int:
-    """How often the processes add up for one token."""
+def count_reductions(ready: LoadedModel) -> int:
+    """Return the number of all-reduces for one token."""
     group, before = ready.group, ready.group.all_reduce
     counted: list[None] = []
     group.all_reduce = lambda x: (counted.append(None), before(x))[1]
@@ -81,8 +81,8 @@ def sums_of_a_step(ready: LoadedModel) -> int:
     return len(counted)
 
 
-def everyones_error(ready: LoadedModel) -> list[str | None]:
-    """What every process says when one of them has a number that is none in its part of the head."""
+def errors_of_all(ready: LoadedModel) -> list[str | None]:
+    """Return the error of every process when one of them has a NaN in its shard of the head."""
     assert ready.group is not None
     if ready.group.ranks.rank == ready.group.ranks.world_size - 1:
         ready.model.out_head.shard.weight[-1, 0] = torch.nan
@@ -95,9 +95,9 @@ def everyones_error(ready: LoadedModel) -> list[str | None]:
 
 
 def main() -> None:
-    told = read_torchrun()
-    assert told is not None
-    group = join(told, "cpu")
+    torchrun = read_torchrun()
+    assert torchrun is not None
+    group = join(torchrun, "cpu")
     for path in map(Path, sys.argv[1:]):
         ready = load(select_source(path), device="cpu", dtype="float32", seed=0, cache_tokens=16, group=group)
         found = compare(path, ready)

@@ -1,4 +1,4 @@
-"""`plot-activation`: the tutorial's figure, and the other plots."""
+"""`gptcli plot-activation`: the tutorial's figure, and the other plots."""
 
 import json
 import logging
@@ -47,7 +47,7 @@ def test_a_picture_leaves_the_log_level_of_matplotlib_as_it_was(cli, tmp_path):
 @pytest.mark.parametrize(
     ("ending", "magic"), [("png", b"\x89PNG"), ("svg", b"<?xml"), ("pdf", b"%PDF"), ("PNG", b"\x89PNG")]
 )
-def test_files(cli, tmp_path, ending, magic):
+def test_each_ending_gives_its_format(cli, tmp_path, ending, magic):
     path = tmp_path / f"a.{ending}"
     result = cli("plot-activation", "-o", path)
     assert (result.status, result.out, result.err) == (0, "", "")
@@ -55,7 +55,7 @@ def test_files(cli, tmp_path, ending, magic):
     assert first.startswith(magic)
 
 
-def test_in_the_terminal(cli):
+def test_without_output_the_plot_is_drawn_in_the_terminal(cli):
     result = cli("plot-activation", "relu")
     assert result.status == 0
     assert result.out.startswith("ReLU activation function\n")
@@ -98,14 +98,14 @@ def test_every_name_can_be_drawn():
         assert len(curve.y) == 11
 
 
-def test_gated_kinds_are_their_scalar_form():
+def test_gated_kinds_are_drawn_in_their_scalar_form():
     x = np.linspace(-3, 3, 7)
     for name, gate in {"glu": 1 / (1 + np.exp(-x)), "bilinear": x, "reglu": np.maximum(x, 0)}.items():
         (curve,) = sample([name], -3, 3, 7)
         np.testing.assert_allclose(curve.y, gate * x, atol=1e-12)
 
 
-def test_derivatives_are_differences_quotients():
+def test_derivatives_equal_difference_quotients():
     h = 1e-6
     for name in NAMES:
         (slope,) = sample([name], -2.9, 3.1, 13, derivative=True)

@@ -37,7 +37,7 @@ def test_every_value_is_read():
 @pytest.mark.parametrize(
     "name", ["TORCHELASTIC_RUN_ID", "RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE"]
 )
-def test_a_process_that_torchrun_did_not_start_is_none_of_its(environment, name):
+def test_a_process_without_torchruns_variables_is_alone(environment, name):
     environment.delenv(name)
     assert read_torchrun() is None
     assert not is_follower()
@@ -53,7 +53,7 @@ def test_without_an_address_the_first_rank_reports_the_error(environment):
 
 
 @pytest.mark.usefixtures("environment")
-def test_the_store_is_that_of_the_value_not_of_the_environment(monkeypatch):
+def test_the_store_uses_the_address_of_the_value_not_of_the_environment(monkeypatch):
     asked = []
 
     class Store:

@@ -1,4 +1,4 @@
-"""Training data: token files, the tutorial's windows, and batches that a resumed run gets again."""
+"""Training data: token files, the tutorial's windows, and the same batches for a resumed run."""
 
 import gzip
 import lzma
@@ -33,27 +33,27 @@ class TestFirstRanks:
         assert tokenizer.token_bytes(400) is None
 
     @given(st.text())
-    def test_any_text_comes_back(self, text):
+    def test_any_text_survives_encoding_and_decoding(self, text):
         tokenizer = Tokenizer(SMALL)
         ids = tokenizer.encode(text, plain=True)
         assert tokenizer.decode(ids) == text
         assert all(i < 399 for i in ids)
 
     @pytest.mark.parametrize("vocab_size", [256, 50258])
-    def test_a_vocabulary_that_cannot_be_is_refused(self, vocab_size):
+    def test_an_invalid_vocabulary_size_is_refused(self, vocab_size):
         with pytest.raises(Exception, match="needs a vocab_size from 257 to 50257"):
             tiny_config(vocab_size=vocab_size, tokenizer="gpt2-first-ranks")
 
 
 class TestTheTutorial:
-    def test_its_small_example(self):
+    def test_the_small_example(self):
         loader = create_dataloader_v1(VERDICT, batch_size=1, max_length=4, stride=1, shuffle=False)
         first, second = islice(loader, 2)
         assert [part.tolist() for part in first] == [[[40, 367, 2885, 1464]], [[367, 2885, 1464, 1807]]]
         assert [part.tolist() for part in second] == [[[367, 2885, 1464, 1807]], [[2885, 1464, 1807, 3619]]]
 
     @given(st.integers(0, 60), st.integers(1, 9), st.integers(1, 9))
-    def test_windows_are_those_of_its_loop(self, n, max_length, stride):
+    def test_windows_are_those_of_the_tutorials_loop(self, n, max_length, stride):
         ids = np.arange(n)
         expected = [
             (list(range(i, i + max_length)), list(range(i + 1, i + max_length + 1)))
@@ -62,12 +62,12 @@ class TestTheTutorial:
         dataset = GPTDatasetV1(ids, None, max_length, stride)
         assert [(a.tolist(), b.tolist()) for a, b in (dataset[i] for i in range(len(dataset)))] == expected
 
-    def test_it_takes_tiktokens_tokenizer_as_well(self):
+    def test_tiktokens_tokenizer_works_as_well(self):
         encoding: tiktoken.Encoding = gpt2_encoding()
         dataset = GPTDatasetV1("Hello<|endoftext|>, I am", encoding, 4, 1)
         assert dataset[0][0].tolist() == [15496, 50256, 11, 314]
 
-    def test_its_defaults(self):
+    def test_the_defaults_of_the_loader(self):
         loader = create_dataloader_v1("word " * 2000)
         inputs, targets = next(iter(loader))
         assert inputs.shape == targets.shape == (4, 256)
@@ -99,7 +99,7 @@ class TestTokenFiles:
 
     @given(st.text(alphabet="ab \n\r\t.'", max_size=200))
     @settings(max_examples=300)
-    def test_a_cut_changes_no_token(self, text):
+    def test_a_cut_at_a_token_boundary_changes_no_token(self, text):
         cut = data.last_token_boundary(text)
         encode = gpt2_encoding().encode_ordinary
         assert encode(text[:cut]) + encode(text[cut:]) == encode(text)
@@ -112,10 +112,10 @@ class TestTokenFiles:
         assert pieces == whole
         assert n_bytes == len(text.rstrip())
 
-    def test_nothing_gives_nothing(self, tokenizer, tmp_path):
+    def test_an_empty_text_gives_no_tokens(self, tokenizer, tmp_path):
         assert self.write(tokenizer, tmp_path, "") == ([], 0)
 
-    def test_what_is_no_text_is_refused(self, tokenizer, tmp_path):
+    def test_files_that_are_not_text_are_refused(self, tokenizer, tmp_path):
         (tmp_path / "b.txt").write_bytes(b"\xff\xfe")
         (tmp_path / "b.xz").write_bytes(b"no xz")
         (tmp_path / "b.gz").write_bytes(b"no gzip")
@@ -125,7 +125,7 @@ class TestTokenFiles:
 
 
 class TestBatches:
-    def test_every_pass_tiles_the_text_once_and_begins_elsewhere(self):
+    def test_every_epoch_covers_the_text_once_from_another_start(self):
         dataset = GPTDatasetV1(np.arange(1000), None, max_length=8, stride=2)
         batches = EndlessBatches(dataset, batch_size=5, seed=1)
         passes = []
@@ -139,7 +139,7 @@ class TestBatches:
         assert [sorted(windows) for windows in passes] != passes  # shuffled
 
     @pytest.mark.parametrize("start", [0, 1, 17, 24, 30])
-    def test_a_resumed_run_goes_on_with_the_same_batches(self, start):
+    def test_a_resumed_run_gets_the_same_batches(self, start):
         dataset = GPTDatasetV1(np.arange(1000), None, max_length=8, stride=8)
         whole = list(islice(EndlessBatches(dataset, 5, seed=3), 60))
         assert list(islice(EndlessBatches(dataset, 5, seed=3, start=start), 60 - start)) == whole[start:]

@@ -32,7 +32,7 @@ TEXT = "Once upon a time there was a king who had three sons.\n" * 60
 
 @pytest.fixture
 def train(tmp_path, capfd):
-    """Run `python -m gptcli.train` in this process; status, stdout lines as JSON, stderr."""
+    """Run `python -m gptcli.train` in this process; return status, stdout lines as JSON, stderr."""
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
     config = write_yaml(
@@ -92,7 +92,7 @@ def test_a_resumed_run_has_the_losses_of_an_uninterrupted_one(train, monkeypatch
     assert list(losses(after)) == [11, 12]
 
 
-def test_interrupted_it_writes_a_checkpoint_and_goes_on_to_the_same_losses(tmp_path):
+def test_an_interrupted_run_writes_a_checkpoint_and_resumes_to_the_same_losses(tmp_path):
     text = tmp_path / "text.txt"
     text.write_text(TEXT)
     config = write_yaml(
@@ -136,7 +136,7 @@ def test_interrupted_it_writes_a_checkpoint_and_goes_on_to_the_same_losses(tmp_p
     assert all(torch.equal(same[0][name], same[1][name]) for name in same[0])
 
 
-def test_what_it_writes_generates_and_loads_in_transformers(train, tmp_path, cli):
+def test_the_saved_model_generates_and_loads_in_transformers(train, tmp_path, cli):
     status, records, err = train("model", "--steps", 30, "--save-dtype", "float16", "--evaluate-every", 10)
     assert status == 0
     assert "3,239 bytes" in err
@@ -154,7 +154,7 @@ def test_what_it_writes_generates_and_loads_in_transformers(train, tmp_path, cli
     assert out[0, ids.shape[1] :].tolist() == record["completion_ids"]
 
 
-def test_it_goes_on_from_weights_and_leaves_their_file_alone(train, tmp_path):
+def test_training_starts_from_weights_and_leaves_their_file_alone(train, tmp_path):
     assert train("first", "--steps", 40)[0] == 0
     path = tmp_path / "first" / "model.safetensors"
     before = path.read_bytes()
@@ -240,7 +240,7 @@ def test_vectors_do_not_decay_and_every_parameter_is_trained_once(optimizer):
 class TestEvaluation:
     @pytest.mark.parametrize("n", [2, 9, 16, 17, 50])
     @pytest.mark.parametrize("stride", [16, 5])
-    def test_every_token_is_scored_once_with_what_its_window_shows(self, n, stride):
+    def test_every_token_is_scored_once_in_its_window(self, n, stride):
         model = lively_model(tiny_config())
         ids = np.random.default_rng(0).integers(0, 97, n).astype("<u2")
         found = evaluate(model, ids, 1000, max_length=16, stride=stride, batch_size=3)

@@ -1,4 +1,4 @@
-"""A hub on loopback: the endpoints that huggingface_hub calls, redirects, ranges, and faults to order."""
+"""A hub on loopback: the endpoints that huggingface_hub calls, redirects, ranges, and chosen faults."""
 
 import hashlib
 import json
@@ -15,7 +15,7 @@ COMMIT = "c0ffee" * 6 + "beef"
 
 @dataclass
 class Hub:
-    """One repository with the files of a folder; `requests` tells what was asked for."""
+    """A hub with one repository, the files of a folder; `requests` lists what was requested."""
 
     repository: str
     files: dict[str, bytes]
@@ -23,7 +23,7 @@ class Hub:
     error_code: str = ""  # X-Error-Code
     cut_after: int | None = None  # bytes of large files, on their first request
     always_cut: bool = False
-    silent: bool = False  # takes connections and says nothing
+    silent: bool = False  # accepts connections and never answers
     token: str | None = None
     requests: list[tuple[str, str]] = field(default_factory=list)
     ranges: list[str] = field(default_factory=list)
@@ -83,7 +83,7 @@ def running(hub: Hub) -> Iterator[Hub]:
                 self.say(404, b"{}", {"X-Error-Code": "RepoNotFound"})
 
         def resolve(self, name: str) -> None:
-            """Small files come at once, weights by a redirect to where they are stored, as on the hub."""
+            """Send small files at once, and weights by a redirect to their storage, as the hub does."""
             data = hub.files[name]
             facts = {"X-Repo-Commit": COMMIT, "ETag": f'"{etag(data)}"'}
             if name.endswith(".safetensors"):

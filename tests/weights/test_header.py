@@ -35,7 +35,7 @@ def written(tmp_path):
     return write
 
 
-def test_names_types_shapes_and_places_are_those_that_safetensors_wrote(tmp_path):
+def test_names_dtypes_shapes_and_offsets_are_those_that_safetensors_wrote(tmp_path):
     path = tmp_path / "x.safetensors"
     tensors = {
         "a": torch.ones(2, 3),
@@ -83,7 +83,7 @@ def test_names_types_shapes_and_places_are_those_that_safetensors_wrote(tmp_path
         (build({"__metadata__": [1]}), "__metadata__"),
     ],
 )
-def test_what_is_broken_is_refused_with_the_reason(written, content, message):
+def test_a_broken_header_is_refused_with_the_reason(written, content, message):
     with pytest.raises(WeightsError) as error:
         read_file_header(written(content))
     assert message in str(error.value)
@@ -115,7 +115,7 @@ def test_an_absurd_header_is_refused_by_its_length_alone(tmp_path):
         read_file_header(path)
 
 
-def test_a_file_cut_anywhere_is_told_as_incomplete(tmp_path):
+def test_a_file_cut_anywhere_is_called_incomplete(tmp_path):
     path = tmp_path / "x.safetensors"
     save_file({"a": torch.ones(3), "b": torch.ones(2, 2)}, path)
     whole = path.read_bytes()
@@ -125,7 +125,7 @@ def test_a_file_cut_anywhere_is_told_as_incomplete(tmp_path):
             read_file_header(path)
 
 
-def test_a_hundred_thousand_tensors_take_no_time_to_speak_of(written):
+def test_a_hundred_thousand_tensors_are_read_quickly(written):
     header = {f"tensor.{i}": entry(4 * i, 4 * i + 4) for i in range(100_000)}
     path = written(build(header, b"1234" * 100_000))
     start = time.monotonic()

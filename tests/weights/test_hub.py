@@ -1,4 +1,4 @@
-"""Weights from a hub on loopback: what is downloaded and cached, and every way in which that fails."""
+"""Weights from a hub on loopback: downloads, the cache, and every way to fail."""
 
 import json
 import logging
@@ -24,7 +24,7 @@ ASK = ("generate", "Hi", "-n", "4", "--json")
 
 @pytest.fixture
 def folder(tmp_path) -> Path:
-    """A checkpoint with GPT-2's vocabulary, beside files that are not for us."""
+    """Save a checkpoint with GPT-2's vocabulary, next to files that are not needed."""
     model = lively_model(tiny_config(vocab_size=50257, tie_embeddings=True))
     folder = save_huggingface(model, tmp_path / "repository")
     for name in ("pytorch_model.bin", "README.md", "onnx/model.safetensors", "config.json.orig"):
@@ -41,7 +41,7 @@ def hub(folder):
 
 @pytest.fixture
 def ask(process, hub, tmp_path):
-    """Run a command with that hub and a cache of its own."""
+    """Return a function that runs a command with that hub and a cache of its own."""
 
     def call(*arguments: object, **env: str):
         variables = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
@@ -60,7 +60,9 @@ def assert_one_line(done, *parts: str) -> None:
         assert part in error
 
 
-def test_a_repository_gives_what_its_files_give_and_only_those_we_read_are_fetched(ask, hub, folder, process):
+def test_a_repository_gives_the_text_of_its_files_and_only_needed_files_are_fetched(
+    ask, hub, folder, process
+):
     done = ask(*ASK, "-w", NAME)
     assert done.returncode == 0, done.stderr
     assert f"revision {COMMIT[:12]}" in done.stderr.decode()
@@ -68,7 +70,7 @@ def test_a_repository_gives_what_its_files_give_and_only_those_we_read_are_fetch
     assert json.loads(done.stdout)["completion_ids"] == here["completion_ids"]
     fetched = {path for method, path in hub.requests if method == "GET" and "/api/" not in path}
     assert fetched == {f"/{REPOSITORY}/resolve/{COMMIT}/config.json", "/cdn/model.safetensors"}
-    assert b"\r" not in done.stderr  # no progress bar where there is no terminal
+    assert b"\r" not in done.stderr  # stderr is not a terminal, so there is no progress bar
 
 
 def test_what_is_cached_needs_no_request_offline(ask, hub):
@@ -112,7 +114,7 @@ def test_a_repository_that_is_not_there(ask, hub):
     assert_one_line(ask(*ASK, "-w", NAME), "no such repository", hub.url)
 
 
-def test_a_connection_that_drops_is_taken_up_where_it_broke(ask, hub, tmp_path):
+def test_a_download_that_breaks_off_continues_where_it_broke(ask, hub, tmp_path):
     model = lively_model(tiny_config(vocab_size=50257, emb_dim=128, tie_embeddings=True))
     hub.files = files_of(save_huggingface(model, tmp_path / "larger"))  # than a piece of 10 MiB
     hub.cut_after = 15_000_000
@@ -125,7 +127,7 @@ def test_a_connection_that_drops_is_taken_up_where_it_broke(ask, hub, tmp_path):
     assert int(hub.ranges[0].removeprefix("bytes=").rstrip("-")) >= 10 << 20
 
 
-def test_a_file_that_stays_short_is_never_taken_for_whole(ask, hub, tmp_path):
+def test_an_incomplete_file_is_never_used(ask, hub, tmp_path):
     hub.cut_after, hub.always_cut = 1000, True
     assert_one_line(ask(*ASK, "-w", NAME), "the download failed", "run it again")
     assert not list((tmp_path / "hf").rglob("snapshots/*/model.safetensors"))
@@ -133,7 +135,7 @@ def test_a_file_that_stays_short_is_never_taken_for_whole(ask, hub, tmp_path):
     assert ask(*ASK, "-w", NAME).returncode == 0
 
 
-def test_no_network_is_one_line_that_says_how_to_bring_the_files(ask, tmp_path):
+def test_without_a_network_one_line_says_how_to_get_the_files(ask, tmp_path):
     start = time.monotonic()
     for env in ({"HF_HUB_OFFLINE": "1"}, {"HF_ENDPOINT": "http://127.0.0.1:9"}):
         done = ask(*ASK, "-w", NAME, **env)
@@ -141,7 +143,7 @@ def test_no_network_is_one_line_that_says_how_to_bring_the_files(ask, tmp_path):
     assert time.monotonic() - start < 60
 
 
-def test_a_hub_that_takes_the_connection_and_says_nothing_does_not_hang_us(ask, hub):
+def test_a_hub_that_never_answers_does_not_hang_the_program(ask, hub):
     hub.silent = True
     assert_one_line(ask(*ASK, "-w", NAME), "no answer from", "hf download")
 
@@ -152,7 +154,7 @@ def test_a_repository_without_safetensors(ask, hub):
 
 
 def test_official_weights_are_those_of_openai(ask, hub):
-    """The hub holds another repository, so it is asked for the right one, and does not have it."""
+    """The error names the right repository, which this hub does not have."""
     done = ask(*ASK, "-p", "GPT2-medium", "--pretrained")
     assert done.returncode == 1
     assert done.stderr.startswith(b"error: hf:openai-community/gpt2-medium: no such repository")
@@ -167,13 +169,13 @@ def test_official_weights_are_those_of_openai(ask, hub):
         (("-w", "hf:a/b/c"), "expected hf:owner/name"),
         (("-w", "hf:a/b@"), "expected hf:owner/name"),
         (("-w", "hf:a/[b]"), "not a repository name"),
-        (("--pretrained",), "of which preset?"),
+        (("--pretrained",), "--pretrained needs a preset"),
         (("--pretrained", "-p", "stories"), "stories has no official weights; gpt2-small,"),
-        (("--pretrained", "-p", "gpt2-small", "-w", "x"), "two answers"),
+        (("--pretrained", "-p", "gpt2-small", "-w", "x"), "both name weights"),
     ],
     ids=str,
 )
-def test_names_that_can_be_none_are_wrong_usage(cli, arguments, message):
+def test_impossible_repository_names_are_wrong_usage(cli, arguments, message):
     result = cli("generate", "Hi", *arguments)
     assert result.status == 2
     assert message in result.err
@@ -184,7 +186,7 @@ def test_names_that_can_be_none_are_wrong_usage(cli, arguments, message):
 @pytest.mark.parametrize("wants_bars", [True, False])
 @pytest.mark.parametrize("fails", [False, True])
 def test_the_librarys_output_is_left_as_it_was(monkeypatch, tmp_path, had_bars, wants_bars, fails):
-    """The log level and the progress bars of huggingface_hub are the whole process's, not ours to change."""
+    """The log level and the progress bars of huggingface_hub belong to the whole process."""
     (tmp_path / "model.safetensors").write_bytes(b"")
     during = []
 

@@ -42,7 +42,7 @@ def fails(path: Path, *assignments: str, preset: str | None = None) -> str:
 
 
 def rewrite(folder: Path, change) -> Path:
-    """Change the tensors of a saved model; `change` works on the dictionary."""
+    """Save a model's tensors again after `change` has edited the dictionary."""
     state = load_file(folder / "model.safetensors")
     change(state)
     save_file({n: t.contiguous() for n, t in state.items()}, folder / "model.safetensors")
@@ -98,7 +98,7 @@ class TestLayouts:
         )
         assert "1 unexpected: h.0.attn.bias2" in fails(folder)
 
-    def test_without_a_config_heads_are_64_wide_and_it_is_said(self, tmp_path):
+    def test_without_a_config_heads_are_64_wide_with_a_note(self, tmp_path):
         model = lively_model(tiny_config(emb_dim=128, n_heads=2))
         folder = save_huggingface(model, tmp_path, config=False)
         plan = plan_load(folder / "model.safetensors", [])
@@ -106,11 +106,11 @@ class TestLayouts:
         assert "taking 2 heads of width 64" in plan.notes[0]
         assert_same(model, load(folder).model, atol=1e-5)
 
-    def test_one_head_is_told_in_the_singular(self, tmp_path):
+    def test_one_head_is_named_in_the_singular(self, tmp_path):
         folder = save_huggingface(lively_model(tiny_config(emb_dim=64, n_heads=1)), tmp_path, config=False)
         assert "taking 1 head of width 64" in plan_load(folder, []).notes[0]
 
-    def test_without_a_config_and_no_whole_number_of_heads_it_asks(self, model, tmp_path):
+    def test_without_a_config_a_width_that_64_does_not_divide_needs_n_heads(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path, config=False)
         assert "--set n_heads=N" in fails(folder)
         assert_same(model, load(folder, "n_heads=4").model, atol=1e-6)
@@ -158,7 +158,7 @@ class TestLayouts:
         assert "ln_f.bias: dtype I32" in fails(folder)
 
     @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/maps")
-    def test_nothing_is_copied_that_lies_as_we_want_it(self, model, tmp_path):
+    def test_tensors_in_our_layout_are_not_copied(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path)
         loaded = load(folder).model
         maps = [line.split() for line in Path("/proc/self/maps").read_text().splitlines()]
@@ -166,7 +166,7 @@ class TestLayouts:
         spans = [(int(low, 16), int(high, 16)) for low, high in of_the_file]
         for name, parameter in loaded.named_parameters():
             assert any(low <= parameter.data_ptr() < high for low, high in spans), name
-        assert not loaded.trf_blocks[0].ff.layers[0].weight.is_contiguous()  # input-first, as it lies there
+        assert not loaded.trf_blocks[0].ff.layers[0].weight.is_contiguous()  # input first, as in the file
 
     @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc/self/status")
     def test_loading_takes_no_more_memory_than_the_file(self, tmp_path):
@@ -193,7 +193,7 @@ print((peak() - before) / Path({str(path)!r}).stat().st_size)
 
 
 class TestHead:
-    def test_a_tied_files_embedding_serves_as_head_and_it_is_said(self, tmp_path):
+    def test_a_tied_files_embedding_serves_as_head_with_a_note(self, tmp_path):
         model = lively_model(tiny_config(tie_embeddings=True))
         folder = save_huggingface(model, tmp_path)
         rows = [row for row in load_report(plan_load(folder, [])) if row.action == "tied"]
@@ -202,7 +202,7 @@ class TestHead:
         plan = plan_load(folder, sources_from_options(None, None, ["n_heads=4"]))
         assert "the token embedding serves as head" in plan.notes[0]
 
-    def test_a_file_that_saved_the_one_matrix_as_head(self, tmp_path):
+    def test_a_file_that_holds_the_tied_matrix_as_head(self, tmp_path):
         model = lively_model(tiny_config(tie_embeddings=True))
         folder = save_huggingface(model, tmp_path)
         rewrite(folder, lambda s: s.update({"lm_head.weight": s.pop("wte.weight")}))
@@ -256,7 +256,7 @@ class TestRefusals:
         assert "1 missing: tok_emb.weight" in fails(rewrite(folder, lambda s: s.pop("tok_emb.weight")))
 
     @pytest.mark.parametrize("name", ["attn.c_attn", "mlp.c_fc", "mlp.c_proj"])
-    def test_a_matrix_that_lies_the_other_way_round_is_told_with_both_shapes(self, model, tmp_path, name):
+    def test_a_transposed_matrix_is_refused_with_both_shapes(self, model, tmp_path, name):
         key = f"h.0.{name}.weight"
         folder = rewrite(save_huggingface(model, tmp_path), lambda s: s.update({key: s[key].T}))
         shape = list(huggingface_state(model)[key].shape)
@@ -264,7 +264,7 @@ class TestRefusals:
         assert f"{key}: shape {shape[::-1]}, expected {shape}" in message
         assert "transposed" in message
 
-    def test_a_wrong_shape_is_told_with_both(self, model, tmp_path):
+    def test_a_wrong_shape_is_refused_with_both_shapes(self, model, tmp_path):
         folder = rewrite(
             save_huggingface(model, tmp_path), lambda s: s.update({"h.1.ln_1.bias": torch.ones(7)})
         )
@@ -291,7 +291,7 @@ class TestRefusals:
         save_file({}, tmp_path / "model.safetensors")
         assert "no tensors at all" in fails(tmp_path)
 
-    def test_config_json_at_odds_with_the_tensors(self, model, tmp_path):
+    def test_a_config_json_that_contradicts_the_tensors_is_refused(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path, n_layer=3)
         assert "says n_layers 3, and the tensors next to it have n_layers 2" in fails(folder)
         for change, message in (
@@ -303,7 +303,7 @@ class TestRefusals:
             (folder / "config.json").write_text(json.dumps(huggingface_config(model.config, **change)))
             assert message in fails(folder)
 
-    def test_flags_and_presets_at_odds_with_the_file(self, model, tmp_path):
+    def test_flags_and_presets_that_contradict_the_file_are_refused(self, model, tmp_path):
         folder = save_huggingface(model, tmp_path)
         message = fails(folder, "n_layers=5")
         assert "--set asks for n_layers 5; leave the option out" in message
@@ -318,7 +318,7 @@ class TestRefusals:
         )
         assert "holds a model of vocab_size 97" in fails(folder, preset="gpt2-small")
 
-    def test_what_is_not_there_or_not_safetensors(self, tmp_path):
+    def test_a_missing_file_and_other_formats_are_refused(self, tmp_path):
         (tmp_path / "x.txt").write_text("hi")
         (tmp_path / "named.safetensors").mkdir()
         assert "no such weights file or folder" in fails(tmp_path / "none")
@@ -351,7 +351,7 @@ class TestRefusals:
 
 
 class TestArithmeticOfTheConfig:
-    """What no tensor shows: `config.json` gives it, a flag overrides it, and it reaches the model."""
+    """Settings that no tensor shows: `config.json` sets them, a flag overrides them, the model has them."""
 
     def test_activation_and_norm_of_a_huggingface_config(self, tmp_path):
         config = tiny_config(activation="relu", norm_eps=0.01, tie_embeddings=True)
@@ -412,7 +412,7 @@ class TestPickles:
         subprocess.run([sys.executable, "-c", "\n".join(lines)], check=True, cwd=tmp_path, timeout=120)
         loaded = load(path.with_suffix(".safetensors"), "n_heads=4")
         assert_same(model, loaded.model)
-        assert loaded.config.tie_embeddings  # two equal matrices are one again
+        assert loaded.config.tie_embeddings  # the equal matrices are tied again
 
     def test_a_folder_with_one_pickle_alone(self, tmp_path):
         (tmp_path / "pytorch_model.bin").write_bytes(b"x")

@@ -15,6 +15,7 @@ from gptcli.config.cost import (
 )
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.presets import ResolvedConfig
+from gptcli.errors import count
 
 
 def count_record(model: ResolvedConfig, processes: int | None = None) -> dict[str, Any]:
@@ -89,7 +90,11 @@ def _costs(config: ModelConfig, record: dict[str, Any]) -> str:
             for dtype, n in record["bytes"].items()
         ),
         ("key/value cache, a token", f"{cache['bytes_per_token']:,}", "bytes in float32"),
-        (f"key/value cache, {config.context_length:,} tokens", f"{full:,}", f"bytes = {_gigabytes(full)}"),
+        (
+            f"key/value cache, {count(config.context_length, 'token')}",
+            f"{full:,}",
+            f"bytes = {_gigabytes(full)}",
+        ),
         ("forward pass, a token", f"{work['forward_per_token']:,}", "FLOPs at full context"),
         ("… without attention scores", f"{work['forward_per_token_without_attention']:,}", "FLOPs"),
     ]
@@ -136,7 +141,8 @@ def title(model: ResolvedConfig) -> str:
 def sizes(config: ModelConfig) -> str:
     """Return the sizes of a model in one line."""
     return (
-        f"{config.n_layers} layers, width {config.emb_dim}, {config.n_heads} heads, {_feed_forward(config)},"
+        f"{count(config.n_layers, 'layer')}, width {config.emb_dim}, {count(config.n_heads, 'head')},"
+        f" {_feed_forward(config)},"
         f" context {config.context_length}, vocabulary {config.vocab_size}"
     )
 
@@ -145,7 +151,7 @@ def _feed_forward(config: ModelConfig) -> str:
     if not config.is_moe:
         return f"feed-forward {config.feed_forward} {config.ffn_dim}"
     shared = f" and {config.n_shared_experts} shared" if config.n_shared_experts else ""
-    experts = f"{config.n_experts} experts {config.expert_feed_forward} {config.ffn_dim}"
+    experts = f"{count(config.n_experts, 'expert')} {config.expert_feed_forward} {config.ffn_dim}"
     return f"{experts}{shared}, {config.n_experts_per_token} per token"
 
 

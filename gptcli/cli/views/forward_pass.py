@@ -13,7 +13,7 @@ from gptcli.cli.processes import load_model
 from gptcli.cli.table import table
 from gptcli.cli.views.shapes import shapes_table
 from gptcli.config.model_config import ModelConfig
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, count
 from gptcli.explain.layer_stats import LayerStats, layer_stats
 from gptcli.explain.lens import logit_lens
 from gptcli.explain.module_trace import ModuleCall, trace_modules
@@ -177,7 +177,7 @@ def _prompt_ids(options: InspectArguments, tokenizer: Tokenizer, config: ModelCo
     if not ids and tokenizer.end_of_text is not None:
         ids = [tokenizer.end_of_text]
     if not 1 <= len(ids) <= config.context_length:
-        raise UsageError(f"--prompt of {len(ids)} tokens: expected 1 to {config.context_length}")
+        raise UsageError(f"--prompt of {count(len(ids), 'token')}: expected 1 to {config.context_length}")
     return ids
 
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from gptcli.cli.inspect_arguments import InspectArguments
 from gptcli.cli.table import table
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, count
 from gptcli.explain.gradients import GradientRow, gpt_blocks, small_network
 
 TUTORIAL_SIZES = "3,3,3,3,3,1"
@@ -36,7 +36,7 @@ class GradientView:
         ids = Tokenizer(model.config).encode(prompt)
         if not 2 <= len(ids) <= model.config.context_length:
             raise UsageError(
-                f"--prompt of {len(ids)} tokens: the loss needs from 2 to {model.config.context_length}"
+                f"--prompt of {count(len(ids), 'token')}: the loss needs 2 to {model.config.context_length}"
             )
         require_memory(8 * count_parameters(model.config), available_bytes(), "float32 weights and gradients")
         caption = f"{model.preset or 'config'}; random weights, seed {options.seed}; prompt {prompt!r}"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcli.cli.table import table
-from gptcli.errors import WeightsError
+from gptcli.errors import WeightsError, count
 from gptcli.weights.detect import shorten
 from gptcli.weights.diff import DifferenceRow, differences
 from gptcli.weights.files import open_checkpoint
@@ -36,7 +36,8 @@ class StatsView:
         if not self.check or not broken:
             return None
         return (
-            f"{self.checkpoint.path}: {len(broken)} tensors hold NaN or infinity: {shorten(broken, most=8)}"
+            f"{self.checkpoint.path}: NaN or infinity in {count(len(broken), 'tensor')}:"
+            f" {shorten(broken, most=8)}"
         )
 
     def as_json(self) -> Any:
@@ -80,15 +81,14 @@ class DiffView:
         other = [row for row in self.rows if row.verdict != "equal"]
         equal = len(self.rows) - len(other)
         if not other:
-            return f"all {equal} parameters are equal\n"
+            return f"all equal: {count(equal, 'parameter')}\n"
         rows = [
             (row.name, row.verdict, *_sizes(row), row.detail)
             for row in sorted(other, key=lambda row: -row.largest_absolute)
         ]
         headers = ("parameter", "", "largest difference", "relative", "")
-        return f"{equal} parameters are equal, {len(other)} are not\n\n" + table(
-            headers, rows, numbers=(2, 3)
-        )
+        summary = f"{count(len(self.rows), 'parameter')}: {equal} equal, {len(other)} not\n\n"
+        return summary + table(headers, rows, numbers=(2, 3))
 
 
 def _sizes(row: DifferenceRow) -> tuple[str, str]:

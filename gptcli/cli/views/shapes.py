@@ -8,7 +8,7 @@ from gptcli.cli.inspect_arguments import InspectArguments
 from gptcli.cli.table import table
 from gptcli.cli.views.counts import title
 from gptcli.config.cost import count_parameters
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, count
 from gptcli.explain.module_trace import ModuleCall, trace_modules_of_config
 from gptcli.system.memory import available_bytes, require_memory
 
@@ -31,7 +31,7 @@ class ShapesView:
         if config.is_moe:
             require_memory(4 * count_parameters(config), available_bytes(), "float32 weights")
         ids = [[t % config.vocab_size for t in range(options.tokens)]] * options.batch
-        heading = f"{title(source)}\nbatch of {options.batch} × {options.tokens} tokens"
+        heading = f"{title(source)}\nbatch of {options.batch} × {count(options.tokens, 'token')}"
         return cls(heading, trace_modules_of_config(config, ids, options.seed))
 
     def as_json(self) -> Any:

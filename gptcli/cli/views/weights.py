@@ -9,7 +9,7 @@ from gptcli.cli.output import visible
 from gptcli.cli.table import table
 from gptcli.cli.views.counts import sizes
 from gptcli.config.presets import ConfigSource
-from gptcli.errors import WeightsError
+from gptcli.errors import WeightsError, count
 from gptcli.weights.detect import detect_layout
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
@@ -74,8 +74,8 @@ class WeightsView:
 
     def _summary(self) -> list[str]:
         found = self.checkpoint
-        files = f"{len(found.files)} files" if len(found.files) != 1 else "1 file"
-        lines = [f"{found.path}: {len(found.tensors)} tensors, {found.n_bytes:,} bytes in {files}"]
+        tensors, files = count(len(found.tensors), "tensor"), count(len(found.files), "file")
+        lines = [f"{found.path}: {tensors}, {count(found.n_bytes, 'byte')} in {files}"]
         if self.plan:
             lines += [
                 f"layout: {self.plan.detected.layout.title}",

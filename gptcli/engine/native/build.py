@@ -96,7 +96,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         wanted = self.target_name == "wheel" and (self._target or system_compiler() is None)
         return ["ziglang>=0.13"] if wanted else []
 
-    def clean(self, versions: list[str]) -> None:
+    def clean(self, _versions: list[str]) -> None:
         """Remove the library from the source folder."""
         Path(self.root, FOLDER, LIBRARY).unlink(missing_ok=True)
 

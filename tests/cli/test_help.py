@@ -1,0 +1,36 @@
+"""`--help`: its paragraphs fill the line at any width."""
+
+import re
+from itertools import pairwise
+
+import pytest
+
+from gptcli.cli import boundary
+from gptcli.cli.app import app
+from gptcli.cli.train import PROGRAM
+from gptcli.cli.train import app as train_app
+
+GENERATE = "The default model .* noise\\."
+INSPECT = "Only the header .* time\\."
+DRAW = "Without names .* get\\s+x\\."
+TRAIN = "Ctrl-C .* stop\\."
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+@pytest.mark.parametrize(
+    ("arguments", "paragraph"),
+    [
+        (["generate"], GENERATE),
+        (["inspect"], INSPECT),
+        (["plot-activation"], DRAW),
+        ([], TRAIN),
+    ],
+)
+def test_a_line_breaks_only_where_the_next_word_does_not_fit(monkeypatch, capfd, width, arguments, paragraph):
+    monkeypatch.setenv("COLUMNS", str(width))
+    program = (app, "gptcli") if arguments else (train_app, PROGRAM)
+    assert boundary.run(*program, [*arguments, "--help"]) == 0
+    match = re.search(paragraph, capfd.readouterr().out, re.DOTALL)
+    lines = [line.strip() for line in match[0].splitlines()]
+    for line, following in pairwise(lines):
+        assert len(line) + 1 + len(following.split()[0]) > width - 2, line
