@@ -1,7 +1,7 @@
 """The native engine next to PyTorch: python -m tests.benchmarks.native [--rounds N] [PRESET ...]
 
-Tokens/s and GB/s after 16 and 512 tokens, a prompt of 512, what several tokens at once cost, and what drafts of
-the int8 copy gain. Random weights; both engines take turns in every round; medians. The last line is JSON.
+Tokens/s and GB/s after 16 and 512 tokens, a prompt of 512, what several tokens at once cost, and what drafts
+of the int8 copy gain. Random weights; both engines take turns in every round; medians. The last line is JSON.
 """
 
 import argparse
@@ -83,9 +83,9 @@ def main() -> None:
         with tempfile.TemporaryDirectory() as folder:
             config = resolve_options(preset, None, []).config
             source = select_source(save_huggingface(random_model(config, 0), Path(folder)))
-            for kind, how in KINDS.items():
+            for kind, changes in KINDS.items():
                 engines = {
-                    name: load(source, device="cpu", engine=name, **how) for name in ("native", "torch")
+                    name: load(source, device="cpu", engine=name, **changes) for name in ("native", "torch")
                 }
                 runs = {}
                 for name, model in engines.items():

@@ -6,7 +6,8 @@
 All run on one checkpoint (random GPT-2 small unless one is given), each in a process of its own, stopped
 while it is not its turn: threads that spin would slow each other. A round measures 1 and 1 + NEW tokens;
 the decode rate is NEW over the difference. Medians of the rounds after the first one, of ratios too: each is
-taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports. The last line is JSON.
+taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports. The
+last line is JSON.
 """
 
 import argparse
