@@ -26,7 +26,12 @@ from gptcli.presets import resolve_options
 from gptcli.quantize import Int8Linear, quantize_int8
 from tests.benchmarks.timing import interleaved
 
-DTYPES = {"float32": torch.float32, "bfloat16": torch.bfloat16, "float16": torch.float16, "int8": torch.float32}
+DTYPES = {
+    "float32": torch.float32,
+    "bfloat16": torch.bfloat16,
+    "float16": torch.float16,
+    "int8": torch.float32,
+}
 STEPS = 12
 
 
@@ -56,9 +61,13 @@ def arrays_of(model: GPTModel) -> dict[str, Array]:
 
 
 def weight_bytes(arrays: dict[str, Array]) -> int:
-    """Return the bytes that a step reads: all but the position embedding, and the token embedding if untied."""
+    """Return the bytes that a step reads: all but embeddings; a tied head counts."""
     untied = "out_head.weight" in arrays
-    return sum(a.nbytes for name, a in arrays.items() if name != "pos_emb.weight" and not (untied and "tok_emb" in name))
+    return sum(
+        a.nbytes
+        for name, a in arrays.items()
+        if name != "pos_emb.weight" and not (untied and "tok_emb" in name)
+    )
 
 
 def seconds(run: Callable[[], object], repeats: int) -> float:
@@ -134,7 +143,9 @@ def measure(dtype: str, rounds: int, n_threads: int) -> dict[str, dict[str, floa
                 lambda e, n=context, only=argmax_only: steps(e, caches[names[e], n], n, 1, only),  # type: ignore[misc]
             )
     for n_tokens in (2, 4, 8, 16):
-        compare(f"{n_tokens} tokens at once", lambda e, n=n_tokens: steps(e, caches[names[e], 16], 16, n, True))  # type: ignore[misc]
+        compare(
+            f"{n_tokens} tokens at once", lambda e, n=n_tokens: steps(e, caches[names[e], 16], 16, n, True)
+        )  # type: ignore[misc]
     compare("prefill of 512", lambda e: seconds(lambda: e.prefill(512), 1))
     read = weight_bytes(arrays_of(model))
     for name, values in results.items():

@@ -1,4 +1,4 @@
-"""NumPy arrays as the kernels take them; sizes, strides and dtypes are checked here, before C sees a pointer."""
+"""NumPy arrays as the kernels take them; checked before C sees a pointer: sizes, strides, dtypes."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,11 +37,13 @@ def matrix(
         raise ValueError(f"{name} has {weight.dtype} {list(weight.shape)}, expected numbers {list(shape)}")
     if (weight.dtype == np.int8) != (scale is not None):
         raise ValueError(f"{name} has {weight.dtype} and {'a' if scale is not None else 'no'} scale")
-    by_rows = strides[1] == size and strides[0] >= size * shape[1] or shape[0] == 1 == shape[1]
+    by_rows = (strides[1] == size and strides[0] >= size * shape[1]) or shape[0] == 1 == shape[1]
     by_columns = not by_rows and strides[0] == size and strides[1] >= size * shape[0]
     stride = strides[1] if by_columns else strides[0]
     if not (by_rows or by_columns) or stride % size or (by_columns and scale is not None):
-        raise ValueError(f"{name} lies neither by rows nor by columns: {list(shape)}, strides {list(strides)}")
+        raise ValueError(
+            f"{name} lies neither by rows nor by columns: {list(shape)}, strides {list(strides)}"
+        )
     return Matrix(
         weight.ctypes.data,
         pointer(scale),

@@ -1,8 +1,8 @@
 """Hatchling's hook that compiles the kernels into a wheel, or into the source folder for `pip install -e`.
 
-It takes the system's C compiler, else the one in the `ziglang` wheel, which is asked for only then. If neither
-works the wheel is pure Python, unless GPTCLI_REQUIRE_KERNELS=1. GPTCLI_KERNELS_TARGET names another machine to
-compile for, by zig.
+It takes the system's C compiler, else the one in the `ziglang` wheel, which is required only then. If neither
+works, the wheel is pure Python, or the build fails if GPTCLI_REQUIRE_KERNELS=1. GPTCLI_KERNELS_TARGET names
+another machine to compile for, by zig.
 """
 
 import os
@@ -20,14 +20,23 @@ from packaging.tags import platform_tags
 
 FOLDER = Path("gptcli", "engine", "native")
 LIBRARY = "kernels.so"
-FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O3", "-ffp-contract=fast", "-fPIC", "-fvisibility=hidden", "-pthread", "-g0"]
+FLAGS = [
+    "-std=c11",
+    "-D_GNU_SOURCE",
+    "-O3",
+    "-ffp-contract=fast",
+    "-fPIC",
+    "-fvisibility=hidden",
+    "-pthread",
+    "-g0",
+]
 V3 = ["-mavx2", "-mfma", "-mf16c", "-mbmi", "-mbmi2", "-mlzcnt", "-mmovbe"]
 V4 = [*V3, *(f"-mavx512{part}" for part in ("f", "bw", "cd", "dq", "vl"))]
-VARIANTS = {
+VARIANTS: dict[str, dict[str, list[str]]] = {
     "x86_64": {"x86_64_v2": ["-msse4.2", "-mpopcnt"], "x86_64_v3": V3, "x86_64_v4": V4},
     "aarch64": {"baseline": []},
 }
-# What zig compiles for: its target and the wheel's tag. The oldest glibc and macOS that it is told of will do.
+# What zig compiles for: its target, with the oldest glibc or macOS that will do, and the wheel's tag.
 TARGETS = {
     "linux-x86_64": ("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
     "linux-aarch64": ("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
@@ -42,7 +51,9 @@ def compile_kernels(
 
     Raises OSError or subprocess.CalledProcessError.
     """
-    units = [(f"{name}.o", "variant.c", [f"-DVARIANT={name}", *flags]) for name, flags in VARIANTS[machine].items()]
+    units = [
+        (f"{name}.o", "variant.c", [f"-DVARIANT={name}", *flags]) for name, flags in VARIANTS[machine].items()
+    ]
     units += [("pool.o", "pool.c", []), ("api.o", "api.c", [])]
     with tempfile.TemporaryDirectory() as folder:
         objects = [str(Path(folder, name)) for name, _, _ in units]
@@ -50,7 +61,7 @@ def compile_kernels(
             subprocess.Popen([*compiler, *FLAGS, *flags, *extra, "-c", str(source / file), "-o", target])
             for (_, file, flags), target in zip(units, objects, strict=True)
         ]
-        if any([run.wait() for run in runs]):
+        if sum(abs(run.wait()) for run in runs):
             raise subprocess.CalledProcessError(1, compiler)
         subprocess.run([*compiler, *extra, "-shared", "-pthread", *objects, "-o", str(output)], check=True)
 
@@ -85,7 +96,7 @@ class NativeBuildHook(BuildHookInterface[Any]):
         wanted = self.target_name == "wheel" and (self._target or system_compiler() is None)
         return ["ziglang>=0.13"] if wanted else []
 
-    def clean(self, versions: list[str]) -> None:  # noqa: ARG002 - hatchling's signature
+    def clean(self, versions: list[str]) -> None:
         """Remove the library from the source folder."""
         Path(self.root, FOLDER, LIBRARY).unlink(missing_ok=True)
 

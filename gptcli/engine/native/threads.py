@@ -20,7 +20,9 @@ def _quota(cgroup: Path) -> float | None:
         if (limit := cgroup / "cpu.max").exists():
             quota, period = limit.read_text().split()
         else:
-            quota, period = ((cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period"))
+            quota, period = (
+                (cgroup / "cpu" / f"cpu.cfs_{name}_us").read_text() for name in ("quota", "period")
+            )
         return int(quota) / int(period) if int(quota) > 0 else None
     except (OSError, ValueError):  # no control group, or "max"
         return None

@@ -49,7 +49,8 @@ def main(n_rounds: int) -> int:
 
     for number in range(n_rounds):
         threads = [
-            threading.Thread(target=lambda n=n: check(f"thread {n}", is_right(n))) for n in range(1, 1 + number % 4)
+            threading.Thread(target=lambda n=n: check(f"thread {n}", is_right(n)))
+            for n in range(1, 1 + number % 4)
         ]
         for thread in threads:
             thread.start()

@@ -61,8 +61,9 @@ def reference_logits(sizes: TinySizes, parameters: dict[str, Array], ids: list[i
         return model(torch.tensor([ids])).logits[0].numpy()
 
 
+@pytest.mark.usefixtures("variant")
 @pytest.mark.parametrize("columns", [False, True])
-def test_greedy_ids_are_those_of_transformers_in_float64(variant: str, columns: bool) -> None:
+def test_greedy_ids_are_those_of_transformers_in_float64(columns: bool) -> None:
     parameters = random_parameters(SIZES, columns=columns)
     reference: list[int] = []
     for n_threads in (1, 2, 3, 4):
@@ -125,7 +126,9 @@ def test_other_dtypes_are_computed_in_float32_from_what_is_stored(dtype: str, co
 def test_biases_and_an_own_head_may_be_there_or_not() -> None:
     parameters = random_parameters(SIZES)
     bare = {name: value for name, value in parameters.items() if not name.endswith(".bias")}
-    zeros = {name: np.zeros_like(value) if name.endswith(".bias") else value for name, value in parameters.items()}
+    zeros = {
+        name: np.zeros_like(value) if name.endswith(".bias") else value for name, value in parameters.items()
+    }
     own = {"out_head.weight": parameters["tok_emb.weight"][::-1].copy()}
     a = NativeEngine(SIZES, bare | own, 2)
     b = NativeEngine(SIZES, zeros, 2)

@@ -22,7 +22,7 @@ from pathlib import Path
 from gptcli.engine.native import library
 library.LIBRARY = Path(sys.argv[1])
 import pytest
-sys.exit(pytest.main(["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "addopts=", *sys.argv[2:]]))
+sys.exit(pytest.main(["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-oaddopts=", sys.argv[2]]))
 """
 
 
@@ -48,7 +48,9 @@ def run(sanitized: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-@pytest.mark.skipif(importlib.util.find_spec("hatchling") is None, reason="the compiler is called by the build hook")
+@pytest.mark.skipif(
+    importlib.util.find_spec("hatchling") is None, reason="the compiler is called by the build hook"
+)
 @pytest.mark.parametrize("name", TESTS)
 def test_kernels_touch_nothing_that_is_not_theirs(sanitized: Path, name: str) -> None:
     done = run(sanitized, str(FOLDER / name))
