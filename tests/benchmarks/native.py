@@ -102,13 +102,10 @@ def main() -> None:
                 costs = {n: step_seconds(engines["native"], 16, n) / one for n in (2, 4, 8, 16)}
                 print(f"{preset} {kind:9} tokens at once, in steps of one: {costs}")
                 if kind == "float32":
-                    rates = interleaved(
-                        {how: lambda h=how: drafted(engines["native"], h) for how in ("off", "self")},
-                        options.rounds,
-                    )
-                    print(
-                        f"{preset} {kind:9} drafts of the int8 copy: {rates['self'] / rates['off']:.2f} of plain"
-                    )
+                    runs = {h: lambda h=h, m=engines["native"]: drafted(m, h) for h in ("off", "self")}
+                    rates = interleaved(runs, options.rounds)
+                    gain = rates["self"] / rates["off"]
+                    print(f"{preset} {kind:9} drafts of the int8 copy: {gain:.2f} of plain")
                     found[f"{preset} int8 drafts"] = rates
     print(json.dumps(found))
 

@@ -1,8 +1,8 @@
 """Hatchling's hook that compiles the kernels into a wheel, or into the source folder for `pip install -e`.
 
-It takes the system's C compiler, else the one in the `ziglang` wheel, which is asked for only then. If
-neither works the wheel is pure Python, unless GPTCLI_REQUIRE_KERNELS=1. GPTCLI_KERNELS_TARGET names another
-machine to compile for, by zig.
+It takes the system's C compiler, else the one in the `ziglang` wheel, which is required only then. If neither
+works, the wheel is pure Python, or the build fails if GPTCLI_REQUIRE_KERNELS=1. GPTCLI_KERNELS_TARGET names
+another machine to compile for, by zig.
 """
 
 import os
@@ -36,7 +36,7 @@ VARIANTS: dict[str, dict[str, list[str]]] = {
     "x86_64": {"x86_64_v2": ["-msse4.2", "-mpopcnt"], "x86_64_v3": V3, "x86_64_v4": V4},
     "aarch64": {"baseline": []},
 }
-# What zig compiles for: its target and the wheel's tag. The oldest glibc and macOS named here will do.
+# What zig compiles for: its target, with the oldest glibc or macOS that will do, and the wheel's tag.
 TARGETS = {
     "linux-x86_64": ("x86_64-linux-gnu.2.17", "manylinux_2_17_x86_64"),
     "linux-aarch64": ("aarch64-linux-gnu.2.17", "manylinux_2_17_aarch64"),
@@ -61,7 +61,7 @@ def compile_kernels(
             subprocess.Popen([*compiler, *FLAGS, *flags, *extra, "-c", str(source / file), "-o", target])
             for (_, file, flags), target in zip(units, objects, strict=True)
         ]
-        if sum(run.wait() for run in runs):  # waits for each
+        if sum(abs(run.wait()) for run in runs):
             raise subprocess.CalledProcessError(1, compiler)
         subprocess.run([*compiler, *extra, "-shared", "-pthread", *objects, "-o", str(output)], check=True)
 

@@ -11,8 +11,7 @@ from gptcli.engine.native.threads import default_threads
 ROWS = 256  # at once, so that they stay in the cache
 
 # A float32 sum of n products is off by less than n units of rounding of the sum of their magnitudes (Higham
-# 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1). A logit has two such sums, and some
-# slack.
+# 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1). Here are two sums, and some slack.
 UNIT = 2.0**-24
 
 

@@ -9,6 +9,8 @@ import pytest
 from gptcli.engine.native.arrays import Array
 from tests.engine.native.kernels import attend
 
+pytestmark = pytest.mark.usefixtures("variant")
+
 CASES = [(1, 0), (1, 1), (1, 33), (2, 5), (7, 0), (9, 40), (17, 3), (64, 0), (70, 31), (130, 7)]  # T, start
 
 
@@ -49,20 +51,20 @@ def check(qkv: Array, start: int, cache: Array, tolerance: float) -> None:
 
 
 @pytest.mark.parametrize("D", [1, 2, 3, 8, 15, 16, 17, 48, 64, 80, 128, 255, 256])
-def test_attention_is_that_of_float64(variant: str, D: int) -> None:
+def test_attention_is_that_of_float64(D: int) -> None:
     for T, start in CASES:
         qkv, cache = make(T, start, 3, D)
         check(qkv, start, cache, 3e-6)
 
 
-def test_attention_over_a_long_context(variant: str) -> None:
+def test_attention_over_a_long_context() -> None:
     for T, start in [(1, 1023), (16, 1500), (100, 2900)]:
         qkv, cache = make(T, start, 2, 64)
         check(qkv, start, cache, 3e-6)
 
 
 @pytest.mark.parametrize("sign", [1, -1])
-def test_softmax_survives_scores_of_ten_thousand(variant: str, sign: int) -> None:
+def test_softmax_survives_scores_of_ten_thousand(sign: int) -> None:
     # Whole numbers, so that scores of ±10⁴ are exact in float32, and only softmax is looked at.
     random, D, H = np.random.default_rng(0), 16, 2
     for T, start in [(1, 200), (5, 200), (70, 130)]:
@@ -75,7 +77,7 @@ def test_softmax_survives_scores_of_ten_thousand(variant: str, sign: int) -> Non
         check(qkv, start, cache, 1e-5)
 
 
-def test_nan_in_a_key_shows_in_the_tokens_that_see_it(variant: str) -> None:
+def test_nan_in_a_key_shows_in_the_tokens_that_see_it() -> None:
     for T in (1, 6, 70):
         qkv, cache = make(T, 20, 2, 16)
         cache[0, 1, 7, 3] = np.nan

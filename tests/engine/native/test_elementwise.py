@@ -9,6 +9,8 @@ import pytest
 
 from tests.engine.native.kernels import UNIT, activate, layer_norm
 
+pytestmark = pytest.mark.usefixtures("variant")
+
 Float64 = np.ndarray[Any, np.dtype[np.float64]]
 erf = np.vectorize(math.erf, otypes=[np.float64])
 
@@ -37,7 +39,7 @@ def ulps(y: Any, expected: Float64) -> float:
     return float((np.abs(y - expected) / np.spacing(np.abs(expected).astype(np.float32))).max())
 
 
-def test_exp_is_right_to_two_units_in_the_last_place(variant: str) -> None:
+def test_exp_is_right_to_two_units_in_the_last_place() -> None:
     x = np.linspace(-103, 88.7, 400_001, dtype=np.float32)
     assert ulps(activate(x, "exp"), np.exp(x.astype(np.float64))) <= 2
     x = np.array([-np.inf, -1e30, -200, -0.0, 0, 88.8, 89.5, 200, 1e30, np.inf, np.nan], np.float32)
@@ -45,7 +47,7 @@ def test_exp_is_right_to_two_units_in_the_last_place(variant: str) -> None:
     assert np.array_equal(activate(x, "exp"), expected, equal_nan=True)
 
 
-def test_erf_and_tanh_are_right_to_two_units_in_the_last_place(variant: str) -> None:
+def test_erf_and_tanh_are_right_to_two_units_in_the_last_place() -> None:
     x = np.concatenate([np.linspace(-6, 6, 40_001), np.geomspace(1e-30, 1, 1001)]).astype(np.float32)
     assert ulps(activate(x, "erf"), erf(x.astype(np.float64))) <= 2
     assert ulps(activate(x, "tanh"), np.tanh(x.astype(np.float64))) <= 3
@@ -57,7 +59,7 @@ def test_erf_and_tanh_are_right_to_two_units_in_the_last_place(variant: str) -> 
 
 
 @pytest.mark.parametrize("name", ACTIVATIONS)
-def test_activations_are_those_of_float64(variant: str, name: str) -> None:
+def test_activations_are_those_of_float64(name: str) -> None:
     x = np.concatenate([np.linspace(-20, 20, 20_001), [-1e4, 1e4, 0, 1e-20, -1e-20]]).astype(np.float32)
     with np.errstate(over="ignore"):
         expected = ACTIVATIONS[name](x.astype(np.float64))
@@ -69,7 +71,7 @@ def test_activations_are_those_of_float64(variant: str, name: str) -> None:
 
 
 @pytest.mark.parametrize("unbiased", [False, True])
-def test_layer_norm_is_that_of_float64(variant: str, unbiased: bool) -> None:
+def test_layer_norm_is_that_of_float64(unbiased: bool) -> None:
     random = np.random.default_rng(0)
     for C in (2, 3, 15, 16, 33, 768):
         for T in (1, 5, 40):

@@ -61,8 +61,9 @@ def reference_logits(sizes: TinySizes, parameters: dict[str, Array], ids: list[i
         return model(torch.tensor([ids])).logits[0].numpy()
 
 
+@pytest.mark.usefixtures("variant")
 @pytest.mark.parametrize("columns", [False, True])
-def test_greedy_ids_are_those_of_transformers_in_float64(variant: str, columns: bool) -> None:
+def test_greedy_ids_are_those_of_transformers_in_float64(columns: bool) -> None:
     parameters = random_parameters(SIZES, columns=columns)
     reference: list[int] = []
     for n_threads in (1, 2, 3, 4):

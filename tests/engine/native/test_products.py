@@ -6,6 +6,8 @@ import pytest
 from gptcli.engine.native.arrays import Array
 from tests.engine.native.kernels import UNIT, activate, linear, stored, widened
 
+pytestmark = pytest.mark.usefixtures("variant")
+
 KINDS = [(dtype, order) for dtype in ("float32", "uint16", "float16") for order in ("rows", "columns")]
 KINDS.append(("int8", "rows"))
 SIZES = [(1, 1), (3, 5), (16, 48), (17, 49), (95, 47), (97, 145), (200, 130), (389, 60)]  # inputs, outputs
@@ -13,7 +15,7 @@ TOKENS = [*range(1, 18), 63, 64, 70]
 
 
 def make_weight(dtype: str, order: str, n_inputs: int, n_outputs: int, seed: int = 0) -> Array:
-    """Return a weight [O, I] at an odd address, inside a wider matrix that holds NaN (127 in int8) elsewhere."""
+    """Return a weight [O, I] at an odd address, inside a wider matrix of NaN (127 in int8)."""
     random = np.random.default_rng(seed)
     shape = (n_inputs, n_outputs) if order == "columns" else (n_outputs, n_inputs)
     values = random.standard_normal(shape).astype(np.float32)
@@ -30,7 +32,7 @@ def make_weight(dtype: str, order: str, n_inputs: int, n_outputs: int, seed: int
 
 
 @pytest.mark.parametrize(("dtype", "order"), KINDS)
-def test_products_are_those_of_float64(variant: str, dtype: str, order: str) -> None:
+def test_products_are_those_of_float64(dtype: str, order: str) -> None:
     random = np.random.default_rng(1)
     for n_inputs, n_outputs in SIZES:
         weight = make_weight(dtype, order, n_inputs, n_outputs)
@@ -47,7 +49,7 @@ def test_products_are_those_of_float64(variant: str, dtype: str, order: str) -> 
 
 
 @pytest.mark.parametrize(("dtype", "order"), KINDS)
-def test_threads_and_neighbors_do_not_change_a_bit(variant: str, dtype: str, order: str) -> None:
+def test_threads_and_neighbors_do_not_change_a_bit(dtype: str, order: str) -> None:
     for n_inputs, n_outputs in [(200, 130), (97, 500), (300, 1)]:
         weight = make_weight(dtype, order, n_inputs, n_outputs)
         scale = np.full(n_outputs, 0.5, np.float32) if dtype == "int8" else None
@@ -61,7 +63,7 @@ def test_threads_and_neighbors_do_not_change_a_bit(variant: str, dtype: str, ord
                 assert np.array_equal(one, alone[:17]), "a token by itself gives other bits"
 
 
-def test_residual_is_added_after_the_activation(variant: str) -> None:
+def test_residual_is_added_after_the_activation() -> None:
     random = np.random.default_rng(0)
     for order in ("rows", "columns"):
         weight = make_weight("float32", order, 40, 70)
@@ -73,7 +75,7 @@ def test_residual_is_added_after_the_activation(variant: str) -> None:
 
 
 @pytest.mark.parametrize(("dtype", "order"), KINDS[:-1])
-def test_nan_and_infinity_go_through(variant: str, dtype: str, order: str) -> None:
+def test_nan_and_infinity_go_through(dtype: str, order: str) -> None:
     for T in (1, 3, 9, 70):
         weight = make_weight(dtype, order, 50, 60).copy(order="K")
         weight[7, 3] = stored(np.array([np.inf], np.float32), dtype)[0]
@@ -87,9 +89,20 @@ def test_nan_and_infinity_go_through(variant: str, dtype: str, order: str) -> No
         assert np.array_equal(np.isinf(y), np.isinf(expected))
 
 
-def test_every_float16_and_bfloat16_is_widened_exactly(variant: str) -> None:
+def test_every_float16_and_bfloat16_is_widened_exactly() -> None:
     bits = np.arange(1 << 16, dtype=np.uint16).reshape(-1, 1)  # [O, 1]
     for weight in (bits, bits.view(np.float16)):
         y = linear(np.ones((1, 1), np.float32), weight)[0]
         with np.errstate(invalid="ignore"):
             assert np.array_equal(y, widened(weight)[:, 0].astype(np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize(("dtype", "order"), KINDS)
+def test_wide_matrices_are_cut_into_parts_that_fit(dtype: str, order: str) -> None:
+    weight = make_weight(dtype, order, 20, 5000)
+    scale = np.ones(5000, np.float32) if dtype == "int8" else None
+    x = np.random.default_rng(0).standard_normal((63, 20)).astype(np.float32)
+    expected = x.astype(np.float64) @ widened(weight).T
+    for T in (1, 2, 40, 63):
+        y = linear(x[:T], weight, scale=scale, n_threads=2)
+        assert (np.abs(y - expected[:T]) <= 23 * UNIT * (np.abs(x[:T]) @ np.abs(widened(weight)).T)).all()

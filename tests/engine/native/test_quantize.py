@@ -92,3 +92,40 @@ def test_the_largest_logits_and_all_near_them_are_exact() -> None:
     assert (np.abs(quick - full)[is_near] <= 1e-6 * np.abs(full).max()).all()
     assert np.array_equal(quick.argmax(axis=1), full.argmax(axis=1))
     assert (quick != full).mean() > 0.5, "most rows are not computed again"
+
+
+def quick_and_full(head: Array, x: Array) -> tuple[Array, Array]:
+    """Return the logits [V] of the int8 head and of the head itself [V, C] for x [C], through an engine."""
+    sizes = TinySizes(vocab_size=len(head), emb_dim=len(x), n_heads=1, ffn_dim=4, n_layers=1)
+    parameters = random_parameters(sizes) | {"out_head.weight": head}
+    parameters |= {"final_norm.scale": np.zeros_like(x), "final_norm.shift": x}  # the norm gives x
+    engine = NativeModel(sizes, parameters, 1, TOLERANCE)
+    full = engine.forward([0], engine.new_cache(1, 1))[0]
+    engine.build_int8_head()
+    return engine.forward([0], engine.new_cache(1, 1), argmax_only=True)[0], full
+
+
+def test_a_largest_logit_that_int8_makes_as_small_as_it_can_is_found() -> None:
+    random, n_tried = np.random.default_rng(0), 0
+    for _ in range(40):
+        winner = random.standard_normal(60).astype(np.float32)
+        rows, scale = to_int8(winner[None])
+        x = winner - rows[0] * scale[0]  # what int8 loses lies along x: the worst there is
+        loss, logit = x @ x, winner @ x
+        exact_row = np.sign(x) * 127  # int8 loses nothing of it
+        other = exact_row * ((logit - 0.1 * loss) / (exact_row @ x))
+        if logit <= loss:
+            continue
+        n_tried += 1
+        quick, full = quick_and_full(np.stack([np.zeros(60), other, winner]).astype(np.float32), x)
+        assert full.argmax() == 2
+        assert quick[2] == full[2]
+    assert n_tried > 5
+
+
+def test_logits_within_the_near_tie_margin_are_exact_even_if_int8_tells_them_apart() -> None:
+    x = np.array([1.1, 0.7, -0.3, 1.9], np.float32)
+    row = np.array([127, 45, -88, 101], np.float32) / 311  # int8 loses next to nothing, so the bound is small
+    head = row * (1 - np.linspace(0, 1.9 * TOLERANCE, 200, dtype=np.float32))[:, None]
+    quick, full = quick_and_full(np.concatenate([head, head[:1] / 2]), x)
+    assert np.array_equal(quick[:200], full[:200])

@@ -22,7 +22,7 @@ from pathlib import Path
 from gptcli.engine.native import library
 library.LIBRARY = Path(sys.argv[1])
 import pytest
-sys.exit(pytest.main(["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-o", "addopts=", *sys.argv[2:]]))
+sys.exit(pytest.main(["-q", "-x", "-p", "no:xdist", "-p", "no:cacheprovider", "-oaddopts=", sys.argv[2]]))
 """
 
 
