@@ -6,6 +6,7 @@ import sys
 import pytest
 import torch
 
+from gptcli.engine.native import library
 from gptcli.errors import DeviceError, ResourceError
 from gptcli.runtime import load
 from gptcli.runtime.memory_check import choose_dtype
@@ -142,3 +143,41 @@ print(faults() - before)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, 10**12))
         with pytest.raises(ResourceError, match=f"; take {fits}"):
             load(select_source(preset="gpt2-xl"), device="cuda", dtype="float32", seed=1, cache_tokens=64)
+
+
+class TestEngine:
+    def test_native_and_torch_decode_the_same_text(self, cli):
+        native, plain = (
+            cli("generate", "The King", "-q", "--stats", "--engine", n) for n in ("native", "torch")
+        )
+        assert native.out == plain.out
+        assert "native kernels" in native.err
+        assert "PyTorch" in plain.err
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            (("-p", "gpt-124m-swiglu"), "feed-forward swiglu has no kernel"),
+            (("-p", "gpt-124m-moe"), "feed-forward moe has no kernel"),
+        ],
+    )
+    def test_an_impossible_choice_is_refused_with_the_reason(self, cli, options, reason):
+        result = cli("generate", "Hi", "-q", "--engine", "native", *options)
+        assert (result.status, result.out) == (1, "")
+        assert f"--engine native: {reason}" in result.err
+
+    def test_without_compiled_kernels_pytorch_decodes_and_a_note_says_so(self, cli, monkeypatch, tmp_path):
+        expected = cli("generate", "The King", "-q").out
+        library.load_library.cache_clear()
+        monkeypatch.setattr(library, "LIBRARY", tmp_path / "kernels.so")
+        try:
+            missing = cli("generate", "The King")
+            (tmp_path / "kernels.so").write_text("no library")
+            broken = cli("generate", "The King", "--stats")
+            refused = cli("generate", "The King", "--engine", "native")
+        finally:
+            library.load_library.cache_clear()
+        assert missing.out == broken.out == expected
+        assert "note: PyTorch decodes, more slowly: the native kernels were not compiled" in missing.err
+        assert "the compiled kernels cannot be loaded" in broken.err
+        assert refused.status == 1

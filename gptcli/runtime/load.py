@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gptcli.errors import ResourceError, UsageError
 from gptcli.runtime.loaded_model import LoadedModel
 from gptcli.runtime.memory_check import check_memory, choose_dtype
-from gptcli.runtime.native_runtime import unavailable_reason
+from gptcli.runtime.native_runtime import kernels_error, unavailable_reason
 from gptcli.system.device import Device, find_device
 from gptcli.weights.source import ModelSource
 
@@ -56,6 +56,8 @@ def load(
         why = "" if engine == "torch" else reason or ""
         loaded = _load_torch(source, place, dtype_name, threads, quantize, seed, group, cache_tokens, why)
     notes = [*(source.plan.notes if source.plan else ()), *loaded.pop("notes")]
+    if engine == "auto" and place.type == "cpu" and group is None and (error := kernels_error()):
+        notes.append(f"PyTorch decodes, more slowly: {error}")
     if source.plan is None:
         notes.insert(
             0, f"the weights are random (seed {seed}), so the text is noise; --weights loads real ones"

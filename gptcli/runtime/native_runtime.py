@@ -23,6 +23,11 @@ def unavailable_reason(config: ModelConfig) -> str | None:
         return f"feed-forward {config.feed_forward} has no kernel"
     if config.activation not in ACTIVATIONS:
         return f"activation {config.activation} has no kernel"
+    return kernels_error()
+
+
+def kernels_error() -> str | None:
+    """Return why the compiled kernels cannot be loaded; None if they can."""
     try:
         load_library()
     except KernelsUnavailableError as error:

@@ -115,6 +115,8 @@ _SIGNATURES = {
 @functools.cache
 def load_library() -> ctypes.CDLL:
     """Load the kernels; the variant for this processor is chosen then. Raises KernelsUnavailableError."""
+    if not LIBRARY.exists():
+        raise KernelsUnavailableError("the native kernels were not compiled when gptcli was installed")
     try:
         library = ctypes.CDLL(str(LIBRARY))
         for name, (result, arguments) in _SIGNATURES.items():
