@@ -15,6 +15,7 @@ from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
 
 Array = np.ndarray[Any, np.dtype[Any]]
+ROWS = 256  # converted at once
 
 
 def read_arrays(plan: LoadPlan, dtype: str) -> tuple[ModelConfig, dict[str, Array], tuple[str, ...]]:
@@ -39,9 +40,20 @@ def read_arrays(plan: LoadPlan, dtype: str) -> tuple[ModelConfig, dict[str, Arra
 
 
 def convert(array: Array, stored: str, dtype: str) -> Array:
-    """Return the numbers in another dtype, rounded to nearest, ties to even; themselves if it is theirs."""
+    """Return the numbers in another dtype, rounded to nearest, ties to even; themselves if it is theirs.
+
+    Rows are converted a few at a time, because what lies between is larger than both.
+    """
     if stored == dtype:
         return array
+    converted = np.empty_like(array, np.uint16 if dtype == "bfloat16" else np.dtype(DTYPES[dtype].numpy))
+    rows, results = np.atleast_1d(array), np.atleast_1d(converted)  # views
+    for first in range(0, len(rows), ROWS):
+        results[first : first + ROWS] = _convert(rows[first : first + ROWS], stored, dtype)
+    return converted
+
+
+def _convert(array: Array, stored: str, dtype: str) -> Array:
     numbers = (array.astype(np.uint32) << 16).view(np.float32) if stored == "bfloat16" else array
     if dtype != "bfloat16":
         with np.errstate(over="ignore"):  # what is too large is infinite

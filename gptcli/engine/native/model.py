@@ -169,8 +169,10 @@ class NativeModel:
         return self._kept[-1]
 
     def build_int8_head(self) -> None:
-        """Add an int8 copy of the head, for passes that need the largest logit alone."""
+        """Add an int8 copy of the head, once, for passes that need the largest logit alone."""
         head = self._model.head
+        if self._model.error_bound:
+            return
         if head.dtype == library.DTYPES["int8"] or head.by_columns or head.bias:
             return  # nothing to gain, or nothing that the bound covers
         name = "out_head.weight" if "out_head.weight" in self._parameters else "tok_emb.weight"

@@ -8,10 +8,14 @@ import torch
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from gptcli.engine.native.arrays import Array, widen
+from gptcli.engine.native.engine import MIN_TOKENS_FOR_INT8_HEAD
 from gptcli.engine.native.model import NativeModel
-from gptcli.engine.native.quantize import to_int8
+from gptcli.engine.native.quantize import quantize_head, to_int8
+from tests.decoding import decode_ids
+from tests.engine.models import native_engine
 from tests.engine.native.kernels import stored
 from tests.engine.native.models import TinySizes, decode_greedy, random_parameters
+from tests.models import lively_model, tiny_config
 
 SIZES = TinySizes()
 PROMPT = [int(i) for i in np.random.default_rng(0).integers(0, SIZES.vocab_size, 20)]
@@ -137,6 +141,18 @@ def test_biases_and_an_own_head_may_be_there_or_not() -> None:
     assert not np.array_equal(
         logits, NativeModel(SIZES, parameters | own, 2).forward(PROMPT, a.new_cache(1, 20), n_logits=20)
     )
+
+
+def test_the_int8_head_is_made_once_and_only_for_a_long_text(monkeypatch) -> None:
+    made = []
+    monkeypatch.setattr(
+        "gptcli.engine.native.model.quantize_head", lambda weight: made.append(1) or quantize_head(weight)
+    )
+    model = lively_model(tiny_config(context_length=256, vocab_size=300))
+    engine = native_engine(model)
+    for n_tokens, n_made in ((MIN_TOKENS_FOR_INT8_HEAD, 0), (150, 1), (150, 1)):
+        decode_ids(model, [1, 2], n_tokens, engine=engine)
+        assert len(made) == n_made
 
 
 def test_a_truncated_cache_goes_on_as_if_the_rest_had_not_been() -> None:
