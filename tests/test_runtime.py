@@ -6,11 +6,13 @@ import sys
 import pytest
 import torch
 
+from gptcli.engine.native import library
 from gptcli.errors import DeviceError, ResourceError
-from gptcli.runtime import choose_dtype, load
+from gptcli.runtime import load
+from gptcli.runtime.memory_check import choose_dtype
 from gptcli.system import device as device_module
 from gptcli.system import memory
-from gptcli.system.device import find_device
+from gptcli.system.device import Device, find_device
 from gptcli.weights.source import select_source
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
 
@@ -19,14 +21,15 @@ from tests.models import lively_model, save_huggingface, save_tutorial, tiny_con
 def two_gpus(monkeypatch):
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    monkeypatch.setattr(device_module, "driver_finds_gpus", lambda: True)
 
 
 class TestDevice:
     @pytest.mark.usefixtures("two_gpus")
     def test_auto_is_the_first_gpu_if_there_is_one(self):
-        assert find_device("auto") == find_device("cuda") == torch.device("cuda:0")
-        assert find_device("cuda:1") == torch.device("cuda:1")
-        assert find_device("cpu") == torch.device("cpu")
+        assert find_device("auto") == find_device("cuda") == Device("cuda", 0)
+        assert find_device("cuda:1") == Device("cuda", 1)
+        assert find_device("cpu") == Device("cpu")
 
     @pytest.mark.usefixtures("two_gpus")
     def test_a_missing_gpu_is_refused_with_the_names_of_those_that_exist(self, monkeypatch):
@@ -38,24 +41,26 @@ class TestDevice:
 
     def test_without_cuda_auto_is_the_cpu(self, monkeypatch):
         monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
-        assert find_device("auto") == torch.device("cpu")
+        for finds_gpus in (False, True):  # a driver without a PyTorch that can use it
+            monkeypatch.setattr(device_module, "driver_finds_gpus", lambda found=finds_gpus: found)
+            assert find_device("auto") == Device("cpu")
 
 
 class TestDtype:
     @pytest.mark.parametrize(("dtype", "name"), [(torch.float16, "float16"), (torch.bfloat16, "bfloat16")])
     def test_a_gpu_keeps_the_files_dtype_and_a_cpu_notes_that_it_does_not(self, tmp_path, dtype, name):
         source = select_source(save_tutorial(lively_model(tiny_config()).to(dtype), tmp_path))
-        assert choose_dtype("auto", source, torch.device("cuda:0")) == (name, [])
-        chosen, notes = choose_dtype("auto", source, torch.device("cpu"))
+        assert choose_dtype("auto", source, Device("cuda", 0)) == (name, [])
+        chosen, notes = choose_dtype("auto", source, Device("cpu"))
         assert chosen == "float32"
         assert f"--dtype {name} keeps it" in notes[0]
-        assert choose_dtype("bfloat16", source, torch.device("cpu")) == ("bfloat16", [])
+        assert choose_dtype("bfloat16", source, Device("cpu")) == ("bfloat16", [])
 
     def test_random_weights_and_double_precision_files_are_float32(self, tmp_path):
         double = select_source(save_tutorial(lively_model(tiny_config()).double(), tmp_path))
         for source in (double, select_source(preset="gpt2-small")):
-            for device in ("cpu", "cuda:0"):
-                assert choose_dtype("auto", source, torch.device(device)) == ("float32", [])
+            for device in (("cpu",), ("cuda", 0)):
+                assert choose_dtype("auto", source, Device(*device)) == ("float32", [])
 
 
 class TestMemory:
@@ -138,3 +143,41 @@ print(faults() - before)
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda _device: (free, 10**12))
         with pytest.raises(ResourceError, match=f"; take {fits}"):
             load(select_source(preset="gpt2-xl"), device="cuda", dtype="float32", seed=1, cache_tokens=64)
+
+
+class TestEngine:
+    def test_native_and_torch_decode_the_same_text(self, cli):
+        native, plain = (
+            cli("generate", "The King", "-q", "--stats", "--engine", n) for n in ("native", "torch")
+        )
+        assert native.out == plain.out
+        assert "native kernels" in native.err
+        assert "PyTorch" in plain.err
+
+    @pytest.mark.parametrize(
+        ("options", "reason"),
+        [
+            (("-p", "gpt-124m-swiglu"), "feed-forward swiglu has no kernel"),
+            (("-p", "gpt-124m-moe"), "feed-forward moe has no kernel"),
+        ],
+    )
+    def test_an_impossible_choice_is_refused_with_the_reason(self, cli, options, reason):
+        result = cli("generate", "Hi", "-q", "--engine", "native", *options)
+        assert (result.status, result.out) == (1, "")
+        assert f"--engine native: {reason}" in result.err
+
+    def test_without_compiled_kernels_pytorch_decodes_and_a_note_says_so(self, cli, monkeypatch, tmp_path):
+        expected = cli("generate", "The King", "-q").out
+        library.load_library.cache_clear()
+        monkeypatch.setattr(library, "LIBRARY", tmp_path / "kernels.so")
+        try:
+            missing = cli("generate", "The King")
+            (tmp_path / "kernels.so").write_text("no library")
+            broken = cli("generate", "The King", "--stats")
+            refused = cli("generate", "The King", "--engine", "native")
+        finally:
+            library.load_library.cache_clear()
+        assert missing.out == broken.out == expected
+        assert "note: PyTorch decodes, more slowly: the native kernels were not compiled" in missing.err
+        assert "the compiled kernels cannot be loaded" in broken.err
+        assert refused.status == 1

@@ -10,7 +10,7 @@ for result in generate_batch(model, ["Hello, I am", "Once upon"], batch_size=2):
 
 from gptcli.api.batch import PromptRecord, PromptSource, Result, fitting_batch_size, generate_batch
 from gptcli.api.generate import Generation, StreamedToken, generate, stream, stream_tokens
-from gptcli.api.load import is_first_to_fail, join_processes, load, load_model
+from gptcli.api.load import exit_on_bus_error, is_first_to_fail, join_processes, load, load_model
 from gptcli.api.output import CompletionOutput, RequestOutput
 from gptcli.decode.options import GenerationOptions
 from gptcli.decode.request import DecodeRequest, prepare_request
@@ -34,6 +34,7 @@ __all__ = [
     "RequestOutput",
     "Result",
     "StreamedToken",
+    "exit_on_bus_error",
     "fitting_batch_size",
     "generate",
     "generate_batch",

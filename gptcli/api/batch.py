@@ -95,8 +95,7 @@ def fitting_batch_size(model: LoadedModel) -> int:
     from gptcli.system.device import free_bytes
 
     size = 32 if model.device.type == "cpu" else 128
-    element_bytes = model.model.tok_emb.weight.element_size()
-    sequence_bytes = kv_bytes_per_token(model.config, element_bytes) * model.config.context_length
+    sequence_bytes = kv_bytes_per_token(model.config, model.element_bytes) * model.config.context_length
     while size > 1 and size * sequence_bytes > free_bytes(model.device) // 2:
         size //= 2
     return size if model.group is None else min(model.group.all_gather_object(size))

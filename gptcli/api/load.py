@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -25,6 +26,7 @@ def load_model(
     device: str = "auto",
     dtype: str = "auto",
     quantize: Literal["int8"] | None = None,
+    engine: Literal["auto", "native", "torch"] = "auto",
     threads: int | None = None,
     seed: int = 123,
 ) -> LoadedModel:
@@ -32,9 +34,9 @@ def load_model(
 
     Without weights a preset gets those that ship with it (`stories`); any other preset, or a config, gets
     random weights drawn from `seed`. With no arguments the model is `stories`. `overrides` are `KEY=VALUE`;
-    `pretrained` fetches the preset's official weights. `threads` sets PyTorch's threads for the whole
-    process. The result's `notes` are those that the command line prints. Raises the errors of
-    `gptcli.errors`.
+    `pretrained` fetches the preset's official weights. `engine` is `native`, `torch`, or `auto`: the fastest.
+    `threads` are those of the native kernels, or PyTorch's in the whole process. The result's `notes` are
+    those that the command line prints. Raises the errors of `gptcli.errors`.
     """
     if quantize not in (None, "int8"):
         raise UsageError(f"--quantize {quantize!r}: expected int8")
@@ -50,6 +52,7 @@ def load_model(
         device=device,
         dtype=dtype,
         quantize=quantize == "int8",
+        engine=engine,
         threads=threads,
         seed=seed,
         cache_tokens=source.config.context_length,
@@ -71,6 +74,17 @@ def join_processes(torchrun: Torchrun, device: str) -> ProcessGroup:
     from gptcli.parallel.join import join
 
     return join(torchrun, device)
+
+
+def exit_on_bus_error(message: str) -> None:
+    """End the process with this message and status 1 if the mapped weights are cut while they are read.
+
+    Without compiled kernels it does nothing.
+    """
+    from gptcli.engine.native import library
+
+    with suppress(library.KernelsUnavailableError):
+        library.exit_on_bus_error(message)
 
 
 def is_first_to_fail(torchrun: Torchrun) -> bool:

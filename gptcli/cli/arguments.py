@@ -18,9 +18,9 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 
-def option(*names: str, help: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
-    """Return the declaration of an option, for `Annotated`: names, help text, panel in `--help`."""
-    return typer.Option(*names, help=help, rich_help_panel=panel, metavar=metavar, **more)
+def option(names: str, help: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
+    """Declare an option for `Annotated`: its names, such as "--output -o", its help text and its panel."""
+    return typer.Option(*names.split(), help=help, rich_help_panel=panel, metavar=metavar, **more)
 
 
 def takes(arguments: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:

@@ -30,120 +30,97 @@ class GenerateArguments(options.ModelArguments):
     ] = None
 
     max_new_tokens: Annotated[
-        int,
-        option("--max-new-tokens", "-n", metavar="N", help="Generate at most N tokens.", panel=DECODING),
+        int, option("--max-new-tokens -n", "Generate at most N tokens.", DECODING, "N")
     ] = 50
-    stop: Annotated[
-        list[str] | None,
-        option("--stop", metavar="TEXT", help="Stop before TEXT; repeatable.", panel=DECODING),
-    ] = None
-    ignore_eos: Annotated[
-        bool, option("--ignore-eos", help="Do not stop at <|endoftext|>.", panel=DECODING)
-    ] = False
+    stop: Annotated[list[str] | None, option("--stop", "Stop before TEXT; repeatable.", DECODING, "TEXT")] = (
+        None
+    )
+    ignore_eos: Annotated[bool, option("--ignore-eos", "Do not stop at <|endoftext|>.", DECODING)] = False
     overflow: Annotated[
         Literal["slide", "stop"],
         option(
             "--overflow",
-            help="Past the context length, slide the window, as the tutorial does, or stop.",
-            panel=DECODING,
+            "Past the context length, slide the window, as the tutorial does, or stop.",
+            DECODING,
         ),
     ] = "slide"
     plain_prompt: Annotated[
-        bool,
-        option("--plain-prompt", help="Encode <|endoftext|> in the prompt as ordinary text.", panel=DECODING),
+        bool, option("--plain-prompt", "Encode <|endoftext|> in the prompt as ordinary text.", DECODING)
     ] = False
     no_kv_cache: Annotated[
         bool,
         option(
-            "--no-kv-cache",
-            help="Recompute all keys and values for each token, as the tutorial does.",
-            panel=DECODING,
+            "--no-kv-cache", "Recompute all keys and values for each token, as the tutorial does.", DECODING
         ),
     ] = False
     speculate: Annotated[
         Literal["auto", "lookup", "self", "off"],
         option(
             "--speculate",
-            help="Speculative decoding verifies several draft tokens at once: the same text, faster. lookup"
+            "Speculative decoding verifies several draft tokens at once: the same text, faster. lookup"
             " drafts where text repeats itself, self drafts with an int8 copy of the model, auto uses both"
             " where they pay.",
-            panel=DECODING,
+            DECODING,
         ),
     ] = "auto"
     draft_tokens: Annotated[
         int | None,
         option(
-            "--draft-tokens",
-            metavar="N",
-            help="Verify at most N draft tokens at once; default: as many as pay.",
-            panel=DECODING,
+            "--draft-tokens", "Verify at most N draft tokens at once; default: as many as pay.", DECODING, "N"
         ),
     ] = None
 
     temperature: Annotated[
         float | None,
-        option(
-            "--temperature",
-            metavar="X",
-            help="Divide the logits by X before sampling; 0 is greedy.",
-            panel=SAMPLING,
-        ),
+        option("--temperature", "Divide the logits by X before sampling; 0 is greedy.", SAMPLING, "X"),
     ] = None
     top_k: Annotated[
-        int | None,
-        option("--top-k", metavar="N", help="Sample from the N most probable tokens.", panel=SAMPLING),
+        int | None, option("--top-k", "Sample from the N most probable tokens.", SAMPLING, "N")
     ] = None
     top_p: Annotated[
         float | None,
         option(
             "--top-p",
-            metavar="P",
-            help="Sample from the most probable tokens that together reach probability P.",
-            panel=SAMPLING,
+            "Sample from the most probable tokens that together reach probability P.",
+            SAMPLING,
+            "P",
         ),
     ] = None
-    num_samples: Annotated[
-        int, option("--num-samples", metavar="N", help="Print N sampled continuations.", panel=SAMPLING)
-    ] = 1
-    separator: Annotated[
-        str, option("--separator", metavar="TEXT", help="The line between continuations.", panel=SAMPLING)
-    ] = "---"
+    num_samples: Annotated[int, option("--num-samples", "Print N sampled continuations.", SAMPLING, "N")] = 1
+    separator: Annotated[str, option("--separator", "The line between continuations.", SAMPLING, "TEXT")] = (
+        "---"
+    )
 
     input: Annotated[
         Path | None,
         option(
-            "--input",
-            "-i",
-            metavar="FILE",
-            help="A file of prompts: .txt with one per line; .jsonl with prompt and, optionally, id and"
+            "--input -i",
+            "A file of prompts: .txt with one per line; .jsonl with prompt and, optionally, id and"
             " max_new_tokens; .csv with --column; or - for stdin.",
-            panel=MANY,
+            MANY,
+            "FILE",
         ),
     ] = None
     input_format: Annotated[
         Literal["txt", "jsonl", "csv"] | None,
-        option("--input-format", help="The format of --input; default: by its ending.", panel=MANY),
+        option("--input-format", "The format of --input; default: by its ending.", MANY),
     ] = None
     column: Annotated[
-        str | None,
-        option(
-            "--column", metavar="NAME", help="The column of a .csv file that holds the prompts.", panel=MANY
-        ),
+        str | None, option("--column", "The column of a .csv file that holds the prompts.", MANY, "NAME")
     ] = None
     batch_size: Annotated[
         str,
         option(
             "--batch-size",
-            metavar="N|auto",
-            help="Decode up to N sequences together; auto: 32 on a CPU, 128 on CUDA, or what fits.",
-            panel=MANY,
+            "Decode up to N sequences together; auto: 32 on a CPU, 128 on CUDA, or what fits.",
+            MANY,
+            "N|auto",
         ),
     ] = "auto"
-    resume: Annotated[bool, option("--resume", help="Continue an existing --output.", panel=MANY)] = False
-    force: Annotated[bool, option("--force", help="Overwrite an existing --output.", panel=MANY)] = False
+    resume: Annotated[bool, option("--resume", "Continue an existing --output.", MANY)] = False
+    force: Annotated[bool, option("--force", "Overwrite an existing --output.", MANY)] = False
     fail_fast: Annotated[
-        bool,
-        option("--fail-fast", help="Stop at the first error instead of writing an error record.", panel=MANY),
+        bool, option("--fail-fast", "Stop at the first error instead of writing an error record.", MANY)
     ] = False
 
     device: options.Device = "auto"
@@ -152,27 +129,34 @@ class GenerateArguments(options.ModelArguments):
         Literal["int8"] | None,
         option(
             "--quantize",
-            help="Store the weights as int8 with a scale per row; products sum in floating point.",
-            panel=options.RUN,
+            "Store the weights as int8 with a scale per row; products sum in floating point.",
+            options.RUN,
         ),
     ] = None
+    engine: Annotated[
+        Literal["auto", "native", "torch"],
+        option(
+            "--engine",
+            "native: compiled kernels, for dense models on a CPU. torch: the model in PyTorch. auto: the"
+            " fastest.",
+            options.RUN,
+        ),
+    ] = "auto"
     threads: Annotated[
-        int | None,
-        option("--threads", metavar="N", help="CPU threads; default: all cores.", panel=options.RUN),
+        int | None, option("--threads", "CPU threads; default: all cores.", options.RUN, "N")
     ] = None
     seed: options.Seed = 123
 
     no_echo: Annotated[
-        bool, option("--no-echo", help="Print the continuation without the prompt.", panel=options.OUT)
+        bool, option("--no-echo", "Print the continuation without the prompt.", options.OUT)
     ] = False
     json: options.Json = False
     logprobs: Annotated[
-        bool,
-        option("--logprobs", help="Add each token's log-probability to the JSON record.", panel=options.OUT),
+        bool, option("--logprobs", "Add each token's log-probability to the JSON record.", options.OUT)
     ] = False
-    stats: Annotated[
-        bool, option("--stats", help="Print seconds, tokens/s and GB/s on stderr.", panel=options.OUT)
-    ] = False
+    stats: Annotated[bool, option("--stats", "Print seconds, tokens/s and GB/s on stderr.", options.OUT)] = (
+        False
+    )
     output: options.Output = None
     quiet: options.Quiet = False
 
@@ -207,6 +191,7 @@ class GenerateArguments(options.ModelArguments):
             "device": options.check_device(self.device),
             "dtype": options.check_dtype(self.dtype),
             "quantize": self.quantize is not None,
+            "engine": self.engine,
             "threads": self.threads,
             "seed": options.check_seed(self.seed),
         }

@@ -27,67 +27,54 @@ class InspectArguments(options.ModelArguments):
         ),
     ] = None
     prompt: Annotated[
-        str | None,
-        option(metavar="TEXT", help="Run TEXT through the model and show its tokens.", panel=PASS),
+        str | None, option("--prompt", "Run TEXT through the model and show its tokens.", PASS, "TEXT")
     ] = None
-    top_k: Annotated[
-        int | None, option(metavar="N", help="Show the N most probable next tokens.", panel=PASS)
-    ] = None
+    top_k: Annotated[int | None, option("--top-k", "Show the N most probable next tokens.", PASS, "N")] = None
     position: Annotated[
         int | None,
         option(
-            metavar="P",
-            help="For --top-k and --logit-lens: predict after token P, from 0; default: the last.",
-            panel=PASS,
+            "--position",
+            "For --top-k and --logit-lens: predict after token P, from 0; default: the last.",
+            PASS,
+            "P",
         ),
     ] = None
     all_positions: Annotated[
-        bool,
-        option("--all-positions", help="Show each token's log-probability, and the perplexity.", panel=PASS),
+        bool, option("--all-positions", "Show each token's log-probability, and the perplexity.", PASS)
     ] = False
-    layers: Annotated[bool, option("--layers", help="Show statistics after every sub-layer.", panel=PASS)] = (
-        False
-    )
-    logit_lens: Annotated[
-        bool, option("--logit-lens", help="Show what each layer would predict.", panel=PASS)
-    ] = False
+    layers: Annotated[bool, option("--layers", "Show statistics after every sub-layer.", PASS)] = False
+    logit_lens: Annotated[bool, option("--logit-lens", "Show what each layer would predict.", PASS)] = False
     attention: Annotated[
-        bool, option("--attention", help="Show attention maps; with --output, draw a picture.", panel=PASS)
+        bool, option("--attention", "Show attention maps; with --output, draw a picture.", PASS)
     ] = False
-    layer: Annotated[int, option(metavar="L", help="For --attention: the layer, from 0.", panel=PASS)] = 0
+    layer: Annotated[int, option("--layer", "For --attention: the layer, from 0.", PASS, "L")] = 0
     head: Annotated[
-        int | None,
-        option(metavar="H", help="For --attention: the head, from 0; default: all.", panel=PASS),
+        int | None, option("--head", "For --attention: the head, from 0; default: all.", PASS, "H")
     ] = None
-    shapes: Annotated[bool, option("--shapes", help="Show the shapes at every module.", panel=PASS)] = False
+    shapes: Annotated[bool, option("--shapes", "Show the shapes at every module.", PASS)] = False
     batch: Annotated[
-        int, option(metavar="B", help="For --shapes without a prompt: rows of the batch.", panel=PASS)
+        int, option("--batch", "For --shapes without a prompt: rows of the batch.", PASS, "B")
     ] = 2
     tokens: Annotated[
-        int, option(metavar="T", help="For --shapes without a prompt: tokens per row.", panel=PASS)
+        int, option("--tokens", "For --shapes without a prompt: tokens per row.", PASS, "T")
     ] = 3
     tensor_stats: Annotated[
-        bool,
-        option("--tensor-stats", help="Show range, mean, zeros and NaN of each tensor.", panel=NUMBERS),
+        bool, option("--tensor-stats", "Show range, mean, zeros and NaN of each tensor.", NUMBERS)
     ] = False
     check: Annotated[
-        bool,
-        option("--check", help="Like --tensor-stats, with exit status 1 for NaN or infinity.", panel=NUMBERS),
+        bool, option("--check", "Like --tensor-stats, with exit status 1 for NaN or infinity.", NUMBERS)
     ] = False
-    diff: Annotated[
-        Path | None,
-        option(metavar="FILE|DIR", help="Compare with these weights.", panel=NUMBERS),
-    ] = None
+    diff: Annotated[Path | None, option("--diff", "Compare with these weights.", NUMBERS, "FILE|DIR")] = None
     gradients: Annotated[
-        bool,
-        option("--gradients", help="Show gradients by layer, with shortcuts and without.", panel=GRADIENTS),
+        bool, option("--gradients", "Show gradients by layer, with shortcuts and without.", GRADIENTS)
     ] = False
     layer_sizes: Annotated[
         str | None,
         option(
-            metavar="N,N,…",
-            help="For --gradients: layer sizes of a small network; default: 3,3,3,3,3,1.",
-            panel=GRADIENTS,
+            "--layer-sizes",
+            "For --gradients: layer sizes of a small network; default: 3,3,3,3,3,1.",
+            GRADIENTS,
+            "N,N,…",
         ),
     ] = None
     device: options.Device = "auto"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gptcli.cli.output import Notes
+from gptcli.cli.output import Notes, visible
 from gptcli.cli.read_ahead import ReadAhead
 from gptcli.system.memory import tune_malloc
 from gptcli.system.signals import raise_on_signal
@@ -29,13 +29,15 @@ def join(device: str) -> ProcessGroup | None:
 
 def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel:
     """Load a model, print its notes, and tune this process for decoding."""
-    from gptcli.api import load
+    from gptcli.api import exit_on_bus_error, load
 
+    if source.plan is not None:
+        path = source.plan.checkpoint.path
+        exit_on_bus_error(f"error: {visible(str(path))}: another program changed it while it was read\n")
     model = load(source, **options)
     for note in model.notes[len(source.notes) :]:  # the source's own were printed when it was selected
         notes.note(note)
-    if model.device.type == "cpu":
-        tune_malloc()
+    tune_malloc()
     if not gc.isenabled():  # `__main__` has turned it off for the start
         gc.freeze()  # what exists by now stays, so collections need not visit it
         gc.enable()

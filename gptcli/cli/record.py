@@ -95,8 +95,12 @@ def stats_line(output: "RequestOutput", model: "LoadedModel") -> str:
         f" {rate('decode_tokens_per_second')} tokens/s,"
         f" weights {rate('weight_gigabytes_per_second')} GB/s"
         f"{_bandwidth_share(t['weight_gigabytes_per_second'], model)} · {model.device}"
-        f" {model.dtype} · {model.engine.describe()}"
+        f" {model.dtype} · {model.engine.describe()}{_drafts(model)}"
     )
+
+
+def _drafts(model: "LoadedModel") -> str:
+    return ", int8 draft model" if model.draft_model is not None and model.draft_model.is_ready else ""
 
 
 def _bandwidth_share(gigabytes_per_second: float | None, model: "LoadedModel") -> str:

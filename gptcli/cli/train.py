@@ -40,11 +40,11 @@ def train(arguments: TrainArguments) -> None:
     if window > context_length:
         raise UsageError(f"--max-length {window}: the context length is {context_length}")
 
-    from gptcli.system.device import find_device
+    from gptcli.system.device import find_device, torch_device
     from gptcli.train.run import Interrupted, RunOptions, TrainingRun
     from gptcli.train.settings import TrainingSettings, has_bfloat16_products
 
-    place, values = find_device(device), vars(arguments)
+    place, values = torch_device(find_device(device)), vars(arguments)
     autocast = {"on": True, "off": False}.get(arguments.autocast)
     values |= {"autocast": has_bfloat16_products(place) if autocast is None else autocast}
     values |= {"max_length": window, "stride": arguments.stride or window}

@@ -17,110 +17,90 @@ class TrainArguments(options.ModelArguments):
 
     data: Annotated[
         list[Path],
-        option(
-            metavar="FILE", help="Text to learn: UTF-8, or compressed as .xz or .gz; repeatable.", panel=DATA
-        ),
+        option("--data", "Text to learn: UTF-8, or compressed as .xz or .gz; repeatable.", DATA, "FILE"),
     ]
     output: Annotated[
-        Path,
-        option(
-            "--output",
-            "-o",
-            metavar="DIR",
-            help="The folder for the model, its log and its checkpoint.",
-            panel=DATA,
-        ),
+        Path, option("--output -o", "The folder for the model, its log and its checkpoint.", DATA, "DIR")
     ]
     validation: Annotated[
         list[Path] | None,
         option(
-            metavar="FILE",
-            help="Text to validate with; the model with the lowest loss on it is kept.",
-            panel=DATA,
+            "--validation",
+            "Text to validate with; the model with the lowest loss on it is kept.",
+            DATA,
+            "FILE",
         ),
     ] = None
-    resume: Annotated[
-        bool, option("--resume", help="Continue from the checkpoint in --output.", panel=DATA)
-    ] = False
-    save_dtype: Annotated[
-        ComputeDType,
-        option(help="Dtype of the saved weights.", panel=DATA),
-    ] = "float32"
-    steps: Annotated[int, option(metavar="N", help="Optimizer steps.", min=1, panel=RECIPE)] = 1000
-    batch_size: Annotated[int, option(metavar="N", help="Windows per batch.", min=1, panel=RECIPE)] = 32
-    accumulate: Annotated[int, option(metavar="N", help="Batches per step.", min=1, panel=RECIPE)] = 1
+    resume: Annotated[bool, option("--resume", "Continue from the checkpoint in --output.", DATA)] = False
+    save_dtype: Annotated[ComputeDType, option("--save-dtype", "Dtype of the saved weights.", DATA)] = (
+        "float32"
+    )
+    steps: Annotated[int, option("--steps", "Optimizer steps.", RECIPE, "N", min=1)] = 1000
+    batch_size: Annotated[int, option("--batch-size", "Windows per batch.", RECIPE, "N", min=1)] = 32
+    accumulate: Annotated[int, option("--accumulate", "Batches per step.", RECIPE, "N", min=1)] = 1
     max_length: Annotated[
         int | None,
-        option(metavar="N", help="Tokens per window; default: the context length.", min=1, panel=RECIPE),
+        option("--max-length", "Tokens per window; default: the context length.", RECIPE, "N", min=1),
     ] = None
     stride: Annotated[
         int | None,
         option(
-            metavar="N",
-            help="Tokens between the starts of windows; default: --max-length.",
-            min=1,
-            panel=RECIPE,
+            "--stride", "Tokens between the starts of windows; default: --max-length.", RECIPE, "N", min=1
         ),
     ] = None
     optimizer: Annotated[
         Literal["adamw", "muon"],
-        option(help="muon uses Muon for the blocks' matrices and AdamW for the rest.", panel=RECIPE),
+        option("--optimizer", "muon uses Muon for the blocks' matrices and AdamW for the rest.", RECIPE),
     ] = "adamw"
     learning_rate: Annotated[
-        float, option(metavar="X", help="Peak learning rate of AdamW.", min=0, panel=RECIPE)
+        float, option("--learning-rate", "Peak learning rate of AdamW.", RECIPE, "X", min=0)
     ] = 6e-4
     muon_learning_rate: Annotated[
-        float, option(metavar="X", help="Peak learning rate of Muon.", min=0, panel=RECIPE)
+        float, option("--muon-learning-rate", "Peak learning rate of Muon.", RECIPE, "X", min=0)
     ] = 0.02
     final_fraction: Annotated[
         float,
         option(
-            metavar="X",
-            help="Last learning rate, as a fraction of the peak.",
-            min=0,
-            max=1,
-            panel=RECIPE,
+            "--final-fraction", "Last learning rate, as a fraction of the peak.", RECIPE, "X", min=0, max=1
         ),
     ] = 0.1
-    warmup_steps: Annotated[
-        int, option(metavar="N", help="Steps of linear warm-up.", min=0, panel=RECIPE)
-    ] = 100
+    warmup_steps: Annotated[int, option("--warmup-steps", "Steps of linear warm-up.", RECIPE, "N", min=0)] = (
+        100
+    )
     weight_decay: Annotated[
-        float,
-        option(metavar="X", help="Weight decay; biases and norms have none.", min=0, panel=RECIPE),
+        float, option("--weight-decay", "Weight decay; biases and norms have none.", RECIPE, "X", min=0)
     ] = 0.1
     clip_norm: Annotated[
-        float, option(metavar="X", help="Largest norm of the gradient.", min=0, panel=RECIPE)
+        float, option("--clip-norm", "Largest norm of the gradient.", RECIPE, "X", min=0)
     ] = 1.0
     balance_weight: Annotated[
-        float,
-        option(metavar="X", help="Weight of the experts' load-balancing loss.", min=0, panel=RECIPE),
+        float, option("--balance-weight", "Weight of the experts' load-balancing loss.", RECIPE, "X", min=0)
     ] = 0.01
     autocast: Annotated[
         Literal["auto", "on", "off"],
-        option(help="Matrix products in bfloat16; auto: if the processor supports them.", panel=RECIPE),
+        option("--autocast", "Matrix products in bfloat16; auto: if the processor supports them.", RECIPE),
     ] = "auto"
     device: options.Device = "auto"
     seed: Annotated[
-        int,
-        option(metavar="N", help="Seed of the weights, dropout and the order of the text.", panel=RECIPE),
+        int, option("--seed", "Seed of the weights, dropout and the order of the text.", RECIPE, "N")
     ] = 123
     evaluate_every: Annotated[
         int,
-        option(metavar="N", help="Steps between validations; 0: only after the last.", min=0, panel=PROGRESS),
+        option(
+            "--evaluate-every", "Steps between validations; 0: only after the last.", PROGRESS, "N", min=0
+        ),
     ] = 250
     checkpoint_every: Annotated[
         int,
-        option(metavar="N", help="Steps between checkpoints; 0: only after the last.", min=0, panel=PROGRESS),
+        option(
+            "--checkpoint-every", "Steps between checkpoints; 0: only after the last.", PROGRESS, "N", min=0
+        ),
     ] = 250
     sample_every: Annotated[
-        int,
-        option(metavar="N", help="Steps between samples; 0: none.", min=0, panel=PROGRESS),
+        int, option("--sample-every", "Steps between samples; 0: none.", PROGRESS, "N", min=0)
     ] = 250
     sample_prompt: Annotated[
-        str, option(metavar="TEXT", help="The start of each sample.", panel=PROGRESS)
+        str, option("--sample-prompt", "The start of each sample.", PROGRESS, "TEXT")
     ] = "Once upon a time"
-    json: Annotated[bool, option("--json", help="Print the log as JSON lines on stdout.", panel=PROGRESS)] = (
-        False
-    )
+    json: Annotated[bool, option("--json", "Print the log as JSON lines on stdout.", PROGRESS)] = False
     quiet: options.Quiet = False

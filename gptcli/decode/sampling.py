@@ -1,8 +1,11 @@
 """Samplers choose the next token from the logits: the largest, or a random one."""
 
 import math
+import random
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
+
+import numpy as np
 
 from gptcli.decode.engine import Array
 from gptcli.errors import UsageError
@@ -55,34 +58,41 @@ class Sampling:
         """Return the sampler of sample `index`; a seed gives the same tokens on every device."""
         return GREEDY if self.temperature == 0 else RandomSampler(self, seed, index)
 
-    def probabilities(self, logits: Any) -> Any:
-        """Return the probabilities to sample from, a float32 tensor [V] with sum 1, for the logits [V]."""
-        scaled = logits.float() / self.temperature  # [V]
+    def probabilities(self, logits: Array) -> Array:
+        """Return the probabilities to sample from, float64 [V] with sum 1, for the float32 logits [V]."""
+        shifted = logits.astype(np.float64) - float(logits.max())  # [V], 0 at most
+        with np.errstate(over="ignore"):  # by a tiny temperature all but the largest become -infinity
+            scaled = shifted / self.temperature if self.temperature > 0 else shifted
         if self.top_k is not None and self.top_k < len(scaled):
-            least = scaled.topk(self.top_k).values[-1]
-            scaled = scaled.masked_fill(scaled < least, -math.inf)
+            least = np.partition(scaled, -self.top_k)[-self.top_k]
+            scaled[scaled < least] = -math.inf
         if self.top_p is not None:
-            ordered, order = scaled.sort(descending=True, stable=True)  # [V] each
-            probabilities = ordered.softmax(-1)
-            before = probabilities.cumsum(-1) - probabilities  # the total of the more probable ones
-            scaled[order[before >= self.top_p]] = -math.inf  # the first to reach top_p stays
-        return scaled.softmax(-1)
+            order = np.argsort(-scaled, kind="stable")  # [V], the most probable first
+            ordered = _softmax(scaled[order])
+            before = ordered.cumsum() - ordered  # the sum of those that are more probable
+            scaled[order[before >= self.top_p]] = -math.inf  # the first one that reaches top_p stays
+        return _softmax(scaled)
 
 
 class RandomSampler:
-    """Draws tokens from a distribution with a generator of its own."""
+    """Draws tokens from a distribution, by the inverse of its cumulative sums."""
 
     is_greedy = False
 
     def __init__(self, sampling: Sampling, seed: int, index: int) -> None:
-        import torch  # only for its generator: greedy decoding needs no torch
-
         self._sampling = sampling
-        self._generator = torch.Generator().manual_seed((seed * 1_000_003 + index) % 2**63)
+        self._random = random.Random(seed * 1_000_003 + index)
 
     def sample(self, logits: Array) -> int:
-        """Return an id drawn from the distribution of the logits [V]."""
-        import torch
+        """Return an id drawn from the distribution of the logits [V]; the same one on every machine."""
+        cumulative = self._sampling.probabilities(logits).cumsum()  # [V], in the order of the ids
+        drawn = np.searchsorted(cumulative, self._random.random() * cumulative[-1], side="right")
+        last = np.searchsorted(cumulative, cumulative[-1])  # where rounding reaches the end, too
+        return int(min(drawn, last))
 
-        probabilities = self._sampling.probabilities(torch.from_numpy(logits))  # [V]
-        return int(torch.multinomial(probabilities, 1, generator=self._generator))
+
+def _softmax(scaled: Array) -> Array:
+    """Return the softmax of float64 [n], of which the largest is 0."""
+    exponentials = np.exp(scaled)
+    result: Array = exponentials / exponentials.sum()
+    return result

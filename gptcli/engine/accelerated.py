@@ -1,45 +1,38 @@
 """The base of faster engines, and the one place where a request falls back to PyTorch."""
 
+from __future__ import annotations
+
 from abc import ABC, abstractmethod
+from typing import TYPE_CHECKING, Any
 
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.engine import Array, ForwardRequest
-from gptcli.engine.torch_engine import TorchEngine
-from gptcli.model.cache import KVCache
-from gptcli.model.gpt import GPTModel
+
+if TYPE_CHECKING:  # it imports torch
+    from gptcli.engine.torch_engine import TorchEngine
 
 
 class AcceleratedEngine(ABC):
     """An engine that is faster than PyTorch for some requests and uses PyTorch for all others."""
 
-    def __init__(self, model: GPTModel) -> None:
-        self._model = model
-        self.plain = TorchEngine(model)
-
-    @property
-    def config(self) -> ModelConfig:
-        """Return the config of the model."""
-        return self._model.config
-
-    @property
-    def near_tie_tolerance(self) -> float:
-        """Return the relative difference of a near tie."""
-        return self.plain.near_tie_tolerance
+    config: ModelConfig
+    max_tokens: int
+    near_tie_tolerance: float
 
     @property
     @abstractmethod
-    def max_tokens(self) -> int:
-        """Return the tokens of one sequence that one pass verifies at little more than the cost of one."""
+    def plain(self) -> TorchEngine:
+        """The engine in PyTorch, made when it is first asked for."""
 
-    def new_cache(self, n_sequences: int, capacity: int) -> KVCache:
-        """Return an empty cache, for this engine and for PyTorch."""
+    def new_cache(self, n_sequences: int, capacity: int) -> Any:
+        """Return an empty cache, of the kind that the engine which will serve it reads."""
         return self.plain.new_cache(n_sequences, capacity)
 
     def forward(self, request: ForwardRequest) -> Array:
         """Append the new tokens to the cache and return float32 logits [B, n_logits, V]."""
         if self.accepts(request):
             return self.forward_fast(request)
-        return self.forward_plain(request)
+        return self.plain.forward(request)
 
     @abstractmethod
     def accepts(self, request: ForwardRequest) -> bool:
@@ -48,10 +41,6 @@ class AcceleratedEngine(ABC):
     @abstractmethod
     def forward_fast(self, request: ForwardRequest) -> Array:
         """Serve a request that `accepts` has accepted, as `forward` does."""
-
-    def forward_plain(self, request: ForwardRequest) -> Array:
-        """Serve any request with PyTorch, as `forward` does."""
-        return self.plain.forward(request)
 
     @abstractmethod
     def describe(self) -> str:

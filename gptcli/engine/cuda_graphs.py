@@ -17,7 +17,7 @@ from torch import Tensor
 from gptcli.decode.engine import Array, ForwardRequest
 from gptcli.engine.accelerated import AcceleratedEngine
 from gptcli.engine.summary import NUMBERS, restore, summarize
-from gptcli.engine.torch_engine import to_numpy
+from gptcli.engine.torch_engine import TorchEngine, to_numpy
 from gptcli.model.cache import KVCache
 from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import MixtureOfExperts
@@ -103,8 +103,9 @@ class CudaGraphEngine(AcceleratedEngine):
     max_tokens = max(SIZES)
 
     def __init__(self, model: GPTModel, recorder: Recorder) -> None:
-        super().__init__(model)
-        self._recorder = recorder
+        self._model, self._recorder = model, recorder
+        self._plain = TorchEngine(model)
+        self.config, self.near_tie_tolerance = model.config, self._plain.near_tie_tolerance
         self._lock = threading.Lock()  # the recorded steps share their input and output tensors
         device, vocab_size = model.tok_emb.weight.device, model.config.vocab_size
         self._ids = torch.zeros(1, self.max_tokens, dtype=torch.long, device=device)
@@ -115,6 +116,11 @@ class CudaGraphEngine(AcceleratedEngine):
         self._launched: _LaunchedStep | None = None
         self._cleared: weakref.ref[KVCache] | None = None
         self.unavailable_reason: str | None = _unavailable_reason(model)
+
+    @property
+    def plain(self) -> TorchEngine:
+        """The engine in PyTorch."""
+        return self._plain
 
     def describe(self) -> str:
         """Return what computes the logits."""

@@ -124,14 +124,14 @@ class OneDnnProjection:
         return linear(x, self._weight, self._bias)
 
 
-def neighbours(parts: Sequence[Tensor]) -> Tensor | None:
+def neighbors(parts: Sequence[Tensor]) -> Tensor | None:
     """Matrices [O, I] by columns that lie side by side in one, as that one; None for any others."""
-    n_rows, I = sum(part.shape[0] for part in parts), parts[0].shape[1]
+    n_rows, n_columns = sum(part.shape[0] for part in parts), parts[0].shape[1]
     ends = [part.storage_offset() + part.shape[0] for part in parts[:-1]]
     starts = [part.storage_offset() for part in parts[1:]]
     same = {part.untyped_storage().data_ptr() for part in parts}
     if len(same) == 1 and ends == starts and all(part.stride() == (1, n_rows) for part in parts):
-        return torch.as_strided(parts[0], (n_rows, I), (1, n_rows), parts[0].storage_offset())
+        return torch.as_strided(parts[0], (n_rows, n_columns), (1, n_rows), parts[0].storage_offset())
     return None
 
 
@@ -141,7 +141,7 @@ def use_onednn(model: GPTModel) -> None:
         att: Any = block.att
         linears = [att.W_query, att.W_key, att.W_value]
         if all(type(one) is nn.Linear for one in linears):
-            weight = neighbours([one.weight.detach() for one in linears])
+            weight = neighbors([one.weight.detach() for one in linears])
             biases = [one.bias.detach() for one in linears if one.bias is not None]
             if weight is not None:
                 att.project = OneDnnProjection(weight, torch.cat(biases) if biases else None)

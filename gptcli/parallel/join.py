@@ -7,7 +7,7 @@ from torch.distributed import TCPStore  # type: ignore[attr-defined]
 
 from gptcli.errors import DeviceError, UsageError, count
 from gptcli.parallel.process_group import ProcessGroup
-from gptcli.system.device import find_device
+from gptcli.system.device import find_device, torch_device
 from gptcli.system.torchrun import Torchrun
 
 
@@ -19,7 +19,7 @@ def join(torchrun: Torchrun, device: str) -> ProcessGroup:
     """
     if ":" in device:
         raise UsageError(f"--device {device}: under torchrun every process takes its own GPU; say cuda")
-    place = find_device(device)
+    place = torch_device(find_device(device))
     if place.type == "cuda":
         n = torch.cuda.device_count()
         if torchrun.local_world_size > n:

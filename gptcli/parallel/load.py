@@ -11,7 +11,7 @@ from gptcli.model.gpt import GPTModel
 from gptcli.parallel.model import ParallelGPTModel
 from gptcli.parallel.process_group import ProcessGroup
 from gptcli.parallel.shard import shard_of_checkpoint, shard_of_random_model
-from gptcli.system.device import free_bytes
+from gptcli.system.device import Device, free_bytes
 from gptcli.system.memory import require_memory
 from gptcli.version import __version__
 from gptcli.weights.header import Checkpoint, TensorInfo
@@ -44,14 +44,14 @@ def load_shard(
     weights = parameters_per_rank(config, ranks) * dtype.itemsize
     cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)
     cache = cache * len(ranks.shard_range(config.n_heads)) // config.n_heads
-    available = free_bytes(group.device)
+    available = free_bytes(Device(group.device.type, group.device.index))
     if group.device.type == "cpu":
         available //= group.local_size
     what = f"process {ranks.rank}'s shard of the weights ({weights:,}) and key/value cache ({cache:,})"
     require_memory(weights + cache, available, what, "more processes, on more machines")
     if source.plan is not None:
         loaded = shard_of_checkpoint(source.plan, group, dtype=dtype)
-        return loaded.model, [*source.plan.notes, *loaded.notes]
+        return loaded.model, list(loaded.notes)
     return shard_of_random_model(config, seed, group, dtype=dtype), []
 
 

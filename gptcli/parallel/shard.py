@@ -10,7 +10,8 @@ from gptcli.config.partition import Rank, shard_of
 from gptcli.model.init import empty, random_tensors
 from gptcli.parallel.model import ParallelGPTModel
 from gptcli.parallel.process_group import ProcessGroup
-from gptcli.weights.load import LoadedWeights, resolve_head
+from gptcli.weights.head import resolve_head
+from gptcli.weights.load import LoadedWeights
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
 from gptcli.weights.shard import read_shards
@@ -22,7 +23,9 @@ def shard_of_checkpoint(
     """Load this process's shard of a checkpoint; its model does not communicate until it is parallelized."""
     check_report(plan, load_report(plan))
     shards = {name: shard.to(group.device, dtype) for name, shard in read_shards(plan, group.ranks)}
-    config, notes = resolve_head(plan, shards, agree=lambda same: all(group.all_gather_object(same)))
+    config, notes = resolve_head(
+        plan, shards, equal=torch.equal, agree=lambda same: all(group.all_gather_object(same))
+    )
     return LoadedWeights(_model_of(config, shards), config, notes)
 
 

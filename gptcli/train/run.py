@@ -19,7 +19,7 @@ from gptcli.engine.torch_engine import TorchEngine
 from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
-from gptcli.runtime import DTYPES
+from gptcli.runtime.torch_runtime import DTYPES
 from gptcli.system.memory import available_bytes, require_memory
 from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint

@@ -1,6 +1,6 @@
 """Loading a checkpoint into a model: tensors stay mapped from the file wherever layout and dtype allow."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
@@ -13,11 +13,9 @@ from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
 from gptcli.weights.detect import TensorMatch
+from gptcli.weights.head import EMBEDDING, HEAD, resolve_head
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
-
-HEAD, EMBEDDING = "out_head.weight", "tok_emb.weight"
-
 
 Model = TypeVar("Model", bound=GPTModel)
 
@@ -39,7 +37,7 @@ def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) ->
     """
     check_report(plan, load_report(plan))
     tensors = dict(_read_tensors(plan))
-    config, notes = resolve_head(plan, tensors)
+    config, notes = resolve_head(plan, tensors, equal=torch.equal)
     state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors.items()}
     if config.tie_embeddings:
         state[HEAD] = state[EMBEDDING]
@@ -74,27 +72,3 @@ def _to_parameters(match: TensorMatch, tensor: Tensor) -> tuple[Tensor, ...]:
             return (tensor.t(),)
         case "split":
             return tuple(part.t() if part.ndim == 2 else part for part in tensor.chunk(3, dim=-1))
-
-
-def resolve_head(
-    plan: LoadPlan, tensors: dict[str, Tensor], agree: Callable[[bool], bool] = bool
-) -> tuple[ModelConfig, tuple[str, ...]]:
-    """Remove an unused head from `tensors`; return the config, tied or not, and notes for the user.
-
-    `tensors` may hold only one rank's shards of head and embedding. Then `agree` is given whether these are
-    equal, and returns whether they are equal on all ranks.
-    """
-    config = plan.config
-    if plan.head_is_embedding:
-        tensors[EMBEDDING] = tensors.pop(HEAD)
-    if plan.head in ("embedding", "own"):
-        return config, ()
-    equal = agree(torch.equal(tensors[HEAD], tensors[EMBEDDING]))
-    if plan.head == "unused":
-        del tensors[HEAD]
-        note = "the file's head differs from the token embedding and is not used: config.json ties them"
-        return config, () if equal else (note,)
-    if not equal:
-        return config, ()
-    del tensors[HEAD]
-    return config.model_copy(update={"tie_embeddings": True}), ()

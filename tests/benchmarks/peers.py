@@ -6,8 +6,8 @@
 All run on one checkpoint (random GPT-2 small unless one is given), each in a process of its own, stopped
 while it is not its turn: threads that spin would slow each other. A round measures 1 and 1 + NEW tokens;
 the decode rate is NEW over the difference. Medians of the rounds after the first one, of ratios too: each is
-taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports (and
-Numba's). The last line is JSON.
+taken within a round, since memory changes its speed in minutes. Peak memory is that above the imports. The
+last line is JSON.
 """
 
 import argparse
@@ -57,13 +57,11 @@ def gptcli_runner(name: str, path: Path) -> Run:
 
     kind = name.split()[1].rstrip(",")
     dtype = "float32" if kind == "int8" else kind
-    ready = load(select_source(path), device="cpu", dtype=dtype, quantize=kind == "int8")
-    ready.engine.prepare(wait=True)
-    assert ready.engine.max_tokens, ready.engine.unavailable_reason
+    ready = load(select_source(path), device="cpu", engine="native", dtype=dtype, quantize=kind == "int8")
 
     def run(prompt: list[int], n: int) -> list[int]:
         speculator = ready.speculator("lookup" if name.endswith("lookup") else "off")
-        return decode_ids(ready.model, prompt, n, engine=ready.engine, speculator=speculator)
+        return decode_ids(None, prompt, n, engine=ready.engine, speculator=speculator)
 
     return run
 
@@ -118,8 +116,6 @@ def llama_runner(_name: str, path: Path) -> Run:
 def work(name: str, path: Path) -> None:
     """Run a contender: answer each line `prompt new` with seconds and a few ids."""
     torch.set_num_threads(THREADS)
-    if name.startswith("gptcli"):
-        import numba  # noqa: F401  (its memory is not the model's)
     before = peak_bytes(os.getpid())
     makers = {"gptcli": gptcli_runner, "transformers": transformers_runner}
     makers |= {"CTranslate2": ctranslate2_runner, "llama.cpp": llama_runner}
@@ -238,7 +234,10 @@ DECODING = (
     ("int8", "gptcli int8", ("CTranslate2 int8",)),
     ("transformers", "gptcli float32", ("transformers float32",)),
 )
-PREFILL = ("gptcli float32", ("CTranslate2 float32", "llama.cpp F32", "transformers float32"))
+PREFILL = (
+    ("prefill", "gptcli float32", ("CTranslate2 float32", "llama.cpp F32", "transformers float32")),
+    ("prefill int8", "gptcli int8", ("CTranslate2 int8", "llama.cpp Q8_0")),
+)
 
 
 def comparisons(found: dict) -> list[tuple[str, float, str]]:
@@ -249,7 +248,7 @@ def comparisons(found: dict) -> list[tuple[str, float, str]]:
     rates = found["tokens_per_second"]
     speeds = {name: [1 / each for each in seen] for name, seen in found["prefill_milliseconds"].items()}
     wanted = [(what, rates, ours, others) for what, ours, others in DECODING]
-    wanted.append(("prefill", speeds, *PREFILL))
+    wanted += [(what, speeds, ours, others) for what, ours, others in PREFILL]
     rows = []
     for what, seen, ours, others in wanted:
         there = [peer for peer in others if peer in seen and ours in seen]

@@ -141,7 +141,7 @@ def test_running_out_of_memory_while_decoding_names_what_helps(cli, monkeypatch,
         raise OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB. GPU 0 has a total ...")
 
     monkeypatch.setattr("gptcli.model.gpt.GPTModel.hidden", fail)
-    result = cli("generate", "Hi", "-c", tiny_config_file, "-q")
+    result = cli("generate", "Hi", "-c", tiny_config_file, "-q", "--engine", "torch")
     assert result.status == 1
     assert result.err == "error: out of memory; take a smaller preset, a smaller --dtype, or fewer tokens\n"
 

@@ -320,12 +320,12 @@ class TestImpossible:
         assert "logits are not finite after 1 token:" in result.err
 
     def test_an_internal_error_is_one_line_and_debug_shows_where(self, cli, tiny_config_file, monkeypatch):
-        from gptcli.model.gpt import GPTModel
+        from gptcli.engine.native.model import NativeModel
 
         def fail(*_: object, **_options: object) -> None:
             raise RuntimeError("secret\nlines")
 
-        monkeypatch.setattr(GPTModel, "hidden", fail)
+        monkeypatch.setattr(NativeModel, "forward", fail)
         result = cli("generate", "Hi", "-c", tiny_config_file, "-q")
         assert result.status == 1
         assert result.err.startswith("error: internal error, RuntimeError: secret lines")

@@ -59,6 +59,27 @@ assert not [name for name in sys.modules if name.startswith(others)]
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
 
 
+@pytest.mark.parametrize(
+    "options",
+    [
+        "--json --logprobs --stats",
+        "--temperature 0.9 --num-samples 2 --top-k 40 --top-p 0.9",
+        "--dtype bfloat16",
+        "--dtype float16 --no-kv-cache",
+        "--quantize int8",
+        "--speculate self --stop King",
+    ],
+)
+def test_generate_from_a_file_on_a_cpu_loads_no_torch(options):
+    code = f"""
+import sys
+from gptcli.cli.app import run
+assert run(["generate", "The King", "-n", "12", "-q", *{options.split()!r}]) == 0
+assert "torch" not in sys.modules
+"""
+    subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
+
+
 def test_inspecting_a_file_loads_no_torch(tmp_path):
     folder = save_tutorial(scripted_model({1: 2}), tmp_path)
     code = f"""

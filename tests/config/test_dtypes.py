@@ -8,7 +8,7 @@ from safetensors.torch import _TYPES
 from gptcli.cli.options import DTYPE_NAMES
 from gptcli.config.cost import BYTES_PER_ELEMENT
 from gptcli.config.dtypes import COMPUTE_DTYPES, DTYPES, SAFETENSORS_DTYPES, WEIGHT_DTYPES
-from gptcli.runtime import DTYPES as TORCH_DTYPES
+from gptcli.runtime.torch_runtime import DTYPES as TORCH_DTYPES
 
 
 @pytest.mark.parametrize("name", [name for name in DTYPES if hasattr(torch, name)])

@@ -1,10 +1,13 @@
-"""Small models for the tests of engines, and an engine with its kernels prepared."""
+"""Small models for the tests of engines, and the native engine for a model in PyTorch."""
 
 from pathlib import Path
 
 import torch
 
-from gptcli.engine.switch import Switch
+from gptcli.engine.native.draft import quantize_parameters
+from gptcli.engine.native.engine import NativeEngine
+from gptcli.engine.torch_engine import TorchEngine
+from gptcli.model.gpt import GPTModel
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from tests.models import save_huggingface, tiny_config
@@ -22,9 +25,12 @@ def by_columns(model, folder: Path):
     return loaded.model
 
 
-def ready_switch(model) -> Switch:
-    """Return the engine with its kernels prepared."""
-    switch = Switch(model)
-    switch.prepare(wait=True)
-    assert switch.unavailable_reason is None
-    return switch
+def native_engine(model: GPTModel, n_threads: int = 2, *, quantize: bool = False) -> NativeEngine:
+    """Return the native kernels over the model's own parameters, in float32, bfloat16 or float16."""
+    parameters = {}
+    for name, parameter in model.named_parameters():
+        tensor = parameter.detach()
+        parameters[name] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    if quantize:
+        parameters = quantize_parameters(parameters)
+    return NativeEngine(model.config, parameters, lambda: TorchEngine(model), n_threads)

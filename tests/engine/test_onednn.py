@@ -4,7 +4,6 @@ import pytest
 import torch
 
 from gptcli.engine import onednn
-from gptcli.engine.cpu import unsupported
 from gptcli.model.activations import ACTIVATIONS, Identity
 from tests.engine.models import VOCABULARY, by_columns, config
 from tests.models import lively_model
@@ -100,4 +99,3 @@ class TestOneDnn:
         onednn.use_onednn(model)
         assert all(parameter is before[name] for name, parameter in model.named_parameters())
         assert model.out_head.weight is model.tok_emb.weight
-        assert unsupported(model) is None

@@ -1,0 +1,1 @@
+"""The decode engine for CPUs: kernels in C, called by ctypes, on the weights where they lie."""

@@ -1,0 +1,64 @@
+"""Loading for the native kernels: parameters as NumPy arrays, mapped from the file, without torch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from gptcli.config.model_config import ModelConfig
+from gptcli.decode.engine import Array
+from gptcli.engine.native.draft import quantize_parameters
+from gptcli.engine.native.library import ACTIVATIONS, KernelsUnavailableError, load_library
+from gptcli.weights.arrays import convert, read_arrays
+from gptcli.weights.source import ModelSource
+
+if TYPE_CHECKING:
+    from gptcli.model.gpt import GPTModel
+
+
+def unavailable_reason(config: ModelConfig) -> str | None:
+    """Return why the native kernels cannot decode a model of this config here; None if they can."""
+    if config.feed_forward != "mlp":
+        return f"feed-forward {config.feed_forward} has no kernel"
+    if config.activation not in ACTIVATIONS:
+        return f"activation {config.activation} has no kernel"
+    return kernels_error()
+
+
+def kernels_error() -> str | None:
+    """Return why the compiled kernels cannot be loaded; None if they can."""
+    try:
+        load_library()
+    except KernelsUnavailableError as error:
+        return str(error)
+    return None
+
+
+def read_parameters(
+    source: ModelSource, dtype: str, random_model: GPTModel | None, *, quantize: bool
+) -> tuple[ModelConfig, dict[str, Array], list[str]]:
+    """Return the final config, the parameters by name, of a file or of `random_model`, and notes on the file.
+
+    bfloat16 numbers are uint16. A tied head is left out, unless it is quantized: then it has rows of its own.
+    """
+    if source.plan is not None:
+        config, parameters, notes = read_arrays(source.plan, dtype)
+    else:
+        assert random_model is not None
+        config, notes = source.config, ()
+        named = random_model.named_parameters()  # names a tied head once, by its embedding
+        parameters = {name: convert(tensor.detach().numpy(), "float32", dtype) for name, tensor in named}
+    return config, quantize_parameters(parameters) if quantize else parameters, list(notes)
+
+
+def count_bytes(parameters: dict[str, Array]) -> tuple[int, int]:
+    """Return the bytes of all weights, and of those that decoding one token reads: no embeddings."""
+    weight_bytes = sum(array.nbytes for array in parameters.values())
+    looked_up = ["pos_emb.weight", *(["tok_emb.weight"] if "out_head.weight" in parameters else [])]
+    return weight_bytes, weight_bytes - sum(parameters[name].nbytes for name in looked_up)
+
+
+def element_bytes(parameters: dict[str, Array]) -> int:
+    """Return the bytes of one number of the embedding."""
+    return int(np.dtype(parameters["tok_emb.weight"].dtype).itemsize)
