@@ -166,6 +166,17 @@ class TestEngine:
         assert (result.status, result.out) == (1, "")
         assert f"--engine native: {reason}" in result.err
 
+    def test_every_instruction_set_can_be_forced_and_writes_the_same_text(self, process):
+        outputs = set()
+        for name in library.usable_variants():
+            result = process("generate", "The King", "-q", "--stats", "--kernels", name)
+            assert f"native kernels ({name})" in result.stderr.decode()
+            outputs.add(result.stdout)
+        assert len(outputs) == 1
+        result = process("generate", "The King", "--kernels", "vax")
+        assert result.returncode == 1
+        assert b"--kernels vax: no kernels 'vax' for this processor, which runs" in result.stderr
+
     def test_without_compiled_kernels_pytorch_decodes_and_a_note_says_so(self, cli, monkeypatch, tmp_path):
         expected = cli("generate", "The King", "-q").out
         library.load_library.cache_clear()

@@ -142,6 +142,12 @@ class GenerateArguments(options.ModelArguments):
             options.RUN,
         ),
     ] = "auto"
+    kernels: Annotated[  # for tests: this processor would select the fastest
+        str | None,
+        option(
+            "--kernels", "Use the native kernels of one instruction set.", options.RUN, "NAME", hidden=True
+        ),
+    ] = None
     threads: Annotated[
         int | None, option("--threads", "CPU threads; default: all cores.", options.RUN, "N")
     ] = None
@@ -192,6 +198,7 @@ class GenerateArguments(options.ModelArguments):
             "dtype": options.check_dtype(self.dtype),
             "quantize": self.quantize is not None,
             "engine": self.engine,
+            "kernels": self.kernels,
             "threads": self.threads,
             "seed": options.check_seed(self.seed),
         }

@@ -66,7 +66,7 @@ def _is_whole(weight: Tensor) -> bool:
 
 @cache
 def multiplies_half() -> bool:
-    """Whether the processor has products of float16 numbers, and oneDNN uses them."""
+    """Return whether the processor has products of float16 numbers, and oneDNN uses them."""
     try:
         return bool(torch.ops.mkldnn._is_mkldnn_fp16_supported())
     except (AttributeError, RuntimeError):
@@ -75,7 +75,7 @@ def multiplies_half() -> bool:
 
 @cache
 def is_there() -> bool:
-    """Whether the operator exists and computes right: both orders of a matrix, and each activation."""
+    """Return whether the operator exists and computes right: both orders of a matrix, and each activation."""
     numbers = torch.linspace(-1, 1, 69).sin()
     x, weight, bias = numbers[:24].view(3, 8), numbers[24:64].view(5, 8), numbers[64:]
     columns = weight.t().contiguous().t()
@@ -98,7 +98,7 @@ class OneDnnLinear(nn.Linear):
 
     @classmethod
     def over(cls, other: nn.Linear) -> "OneDnnLinear":
-        """One with the parameters of `other`, not copies of them."""
+        """Return one with the parameters of `other`, not copies of them."""
         made = cls(other.in_features, other.out_features, bias=False, device="meta")
         made.weight, made.bias = other.weight, other.bias
         return made
@@ -112,7 +112,7 @@ class OneDnnProjection:
     """Query, key and value in one product, where a file has them side by side and ours are views of that."""
 
     def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
-        """Of the whole matrix [3·C, C] and the whole bias [3·C]."""
+        """Take the whole matrix [3·C, C] and the whole bias [3·C]."""
         self._weight, self._bias = weight, bias
 
     def __call__(self, x: Tensor) -> tuple[Tensor, ...]:  # [B, T, C]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from gptcli.errors import ResourceError, UsageError
 from gptcli.runtime.loaded_model import LoadedModel
 from gptcli.runtime.memory_check import check_memory, choose_dtype
-from gptcli.runtime.native_runtime import kernels_error, unavailable_reason
+from gptcli.runtime.native_runtime import force_kernels, kernels_error, unavailable_reason
 from gptcli.system.device import Device, find_device
 from gptcli.weights.source import ModelSource
 
@@ -26,6 +26,7 @@ def load(
     dtype: str = "auto",
     quantize: bool = False,
     engine: EngineName = "auto",
+    kernels: str | None = None,
     threads: int | None = None,
     seed: int = 123,
     cache_tokens: int = 0,
@@ -35,9 +36,10 @@ def load(
 
     `device` and `dtype` are the command line's names, `auto` among them. `engine` is `native`, `torch`, or
     `auto`: the native kernels for a dense model on a CPU, where they are compiled, else PyTorch, which is
-    imported only then. `threads` are those of the kernels, or of PyTorch in the whole process. `cache_tokens`
-    is the length of the key/value cache that has to fit next to the weights; `quantize` makes the linears
-    int8. With a `group` this process holds its shard of the model, on the group's device. Raises
+    imported only then. `kernels` forces those of one instruction set, such as `x86_64_v3`, in the whole
+    process. `threads` are those of the kernels, or of PyTorch in the whole process. `cache_tokens` is the
+    length of the key/value cache that has to fit next to the weights; `quantize` makes the linears int8.
+    With a `group` this process holds its shard of the model, on the group's device. Raises `UsageError`,
     `DeviceError`, `ResourceError`, `WeightsError`.
     """
     start = time.perf_counter()
@@ -46,11 +48,15 @@ def load(
     place = find_device(device) if group is None else Device(group.device.type, group.device.index)
     dtype_name, dtype_notes = choose_dtype(dtype, source, place)
     reason = _why_not_native(source, place, group)
+    if kernels is not None:
+        engine = "native"
     if engine == "native" and reason:
         raise ResourceError(f"--engine native: {reason}")
     if group is None:
         check_memory(source, place, dtype_name, cache_tokens)
     if reason is None and engine != "torch":
+        if kernels is not None:
+            force_kernels(kernels)
         loaded = _load_native(source, place, dtype_name, threads, quantize, seed)
     else:
         why = "" if engine == "torch" else reason or ""

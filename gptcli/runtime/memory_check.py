@@ -1,4 +1,4 @@
-"""What is decided before anything is loaded: the dtype, and whether weights and cache fit into memory."""
+"""Checks before anything is loaded: the dtype, and whether weights and cache fit into memory."""
 
 from collections import Counter
 

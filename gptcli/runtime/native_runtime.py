@@ -9,7 +9,8 @@ import numpy as np
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.engine import Array
 from gptcli.engine.native.draft import quantize_parameters
-from gptcli.engine.native.library import ACTIVATIONS, KernelsUnavailableError, load_library
+from gptcli.engine.native.library import ACTIVATIONS, KernelsUnavailableError, force_variant, load_library
+from gptcli.errors import ResourceError
 from gptcli.weights.arrays import convert, read_arrays
 from gptcli.weights.source import ModelSource
 
@@ -33,6 +34,14 @@ def kernels_error() -> str | None:
     except KernelsUnavailableError as error:
         return str(error)
     return None
+
+
+def force_kernels(name: str) -> None:
+    """Use the kernels of one instruction set from now on; raises `ResourceError` where they cannot run."""
+    try:
+        force_variant(name)
+    except ValueError as error:
+        raise ResourceError(f"--kernels {name}: {error}") from None
 
 
 def read_parameters(

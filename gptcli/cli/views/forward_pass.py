@@ -27,7 +27,7 @@ DEFAULT_TOP = 5
 
 @dataclass(frozen=True)
 class ForwardPassView:
-    """What one prompt did inside a model; it shows only the parts that the options ask for."""
+    """The forward pass of one prompt; it shows only the parts that the options ask for."""
 
     options: InspectArguments
     model: "api.LoadedModel"

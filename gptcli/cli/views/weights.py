@@ -19,7 +19,7 @@ from gptcli.weights.report import Row, check_report, load_report
 
 @dataclass(frozen=True)
 class WeightsView:
-    """What the header of a file shows; without a loadable model `fault` says why, and `plan` may be None."""
+    """The content of a file's header; without a loadable model `fault` says why, and `plan` may be None."""
 
     checkpoint: Checkpoint
     plan: LoadPlan | None

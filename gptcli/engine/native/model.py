@@ -13,7 +13,7 @@ from gptcli.engine.native.threads import default_threads
 
 
 class Sizes(Protocol):
-    """What shapes a model; a config has these attributes."""
+    """The sizes that shape a model; a config has these attributes."""
 
     vocab_size: int
     context_length: int

@@ -1,15 +1,16 @@
-"""Run a test with every variant of the kernels that this processor can run."""
+"""Run a test with every variant of the kernels that is compiled for this machine."""
 
 from collections.abc import Iterator
 
 import pytest
 
 from gptcli.engine.native import library
+from gptcli.engine.native.build import VARIANTS, this_machine
 
 
-@pytest.fixture(params=["x86_64_v2", "x86_64_v3", "x86_64_v4", "baseline"])
+@pytest.fixture(params=VARIANTS[this_machine()])
 def variant(request: pytest.FixtureRequest) -> Iterator[str]:
-    """Force a variant; skip those of other processors."""
+    """Force a variant; skip those that an older processor cannot run."""
     if request.param not in library.usable_variants():
         pytest.skip(f"this processor does not run {request.param}")
     library.force_variant(request.param)
