@@ -15,7 +15,7 @@ ROOT = Path(__file__).parents[2]
 
 
 @pytest.mark.skipif(unavailable_reason(tiny_config()) is not None, reason="the kernels are not compiled")
-def test_is_one_line_and_status_1(tmp_path):
+def test_a_weights_file_cut_while_it_is_read_is_one_line_and_status_1(tmp_path):
     model = lively_model(tiny_config(vocab_size=50257, emb_dim=256, context_length=1024, n_layers=4))
     folder = save_huggingface(model, tmp_path)
     process = subprocess.Popen(
