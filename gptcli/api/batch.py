@@ -29,7 +29,7 @@ STALL_SECONDS = 0.05
 
 @dataclass(frozen=True)
 class PromptRecord:
-    """One prompt of a batch, or the `error` of a record that cannot be read. `index` counts from 0."""
+    """A prompt of a batch, or the error for a record that cannot be read. `index` counts records from 0."""
 
     index: int
     id: str | int

@@ -1,4 +1,4 @@
-"""One prompt: its completions as a whole, as streamed text, or token by token."""
+"""Generation from one prompt: whole completions, streamed text, or single tokens."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class StreamedToken:
-    """One generated token of a stream.
+    """A generated token of a stream.
 
     `text` is the text that becomes certain with this token. It may be empty, since half a character or the
     beginning of a stop string is held back. `logprob` is None unless it was asked for.

@@ -9,7 +9,7 @@ from gptcli.decode.request import DecodeRequest
 
 @dataclass(frozen=True)
 class CompletionOutput:
-    """One completion: its text, the id of every generated token, and why it ended.
+    """A completion: its text, the ids of all generated tokens, and why it ended.
 
     `logprobs` are natural logarithms before any temperature, one for each id, or empty unless asked for. The
     end of text and the tokens of a stop string are among the ids but not in the text.

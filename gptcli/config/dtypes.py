@@ -6,7 +6,7 @@ from typing import Literal, get_args
 
 @dataclass(frozen=True)
 class DType:
-    """One dtype; `numpy` is None where NumPy has none of its size. bfloat16 is read as its 16 bits."""
+    """A dtype. `numpy` is the NumPy dtype that reads it, 16-bit integers for bfloat16; None if none does."""
 
     name: str
     safetensors: str

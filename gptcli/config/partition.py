@@ -29,7 +29,7 @@ SHARDING = (
 
 @dataclass(frozen=True)
 class Rank:
-    """One process of `world_size`, which are numbered from 0."""
+    """A process among `world_size` processes, which are numbered from 0."""
 
     rank: int
     world_size: int
@@ -41,7 +41,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Shard:
-    """One rank's part of a parameter: the positions `span` of `axis`, or all of it where there is no axis."""
+    """A rank's part of a parameter: the positions `span` along `axis`; all of it if `axis` is None."""
 
     axis: int | None = None
     span: range = range(0)

@@ -1,4 +1,4 @@
-"""One completion: its tokens and its streamed text, until end of text, a stop string, or the last token."""
+"""A completion: its tokens and its streamed text, until end of text, a stop string, or the last token."""
 
 import time
 from collections.abc import Iterator

@@ -13,7 +13,7 @@ from gptcli.errors import NumericsError, count
 
 @dataclass(frozen=True)
 class GeneratedToken:
-    """One generated token, with its natural log-probability if it was asked for."""
+    """A generated token, with its natural log-probability if that was asked for."""
 
     token_id: int
     logprob: float | None = None

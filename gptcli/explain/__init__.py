@@ -1,4 +1,4 @@
-"""What happens inside a model, as plain data: functions that take a model and token ids. They draw nothing.
+"""Explanations of a model as plain data. The functions take a model and token ids, and draw nothing.
 
 trace          one forward pass with all its insides: the residual stream, attention, activations
 scoring        what comes next: top tokens, the log-probability and rank of each actual token, perplexity

@@ -17,7 +17,7 @@ from gptcli.model.init import empty_model, random_model
 
 @dataclass(frozen=True)
 class ModuleCall:
-    """One call of a module: the shapes of its input (`enters`) and of its output (`leaves`).
+    """A call of a module, with the shapes of its input (`enters`) and of its output (`leaves`).
 
     `flops` counts the matrix products inside it (a multiply-add is two), `parameters` all that it holds.
     """

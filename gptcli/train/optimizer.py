@@ -7,7 +7,7 @@ from gptcli.train.settings import TrainingSettings
 
 
 class Optimizers:
-    """One or two optimizers that step together; the schedule scales the learning rate of each group."""
+    """The optimizers of a model, which step together; the schedule scales each group's learning rate."""
 
     def __init__(self, model: nn.Module, settings: TrainingSettings) -> None:
         """Make the optimizers for a model. Biases, norms and other vectors have no weight decay.

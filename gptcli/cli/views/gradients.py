@@ -14,7 +14,7 @@ PROMPT = "Every effort moves you forward"
 
 @dataclass(frozen=True)
 class GradientView:
-    """One row per layer, under a caption that describes the network."""
+    """A table of gradients with a row for each layer, and a caption that describes the network."""
 
     rows: list[GradientRow]
     caption: str

@@ -77,7 +77,7 @@ class Model(ctypes.Structure):
 
 
 class Pass(ctypes.Structure):
-    """One forward pass, with its arrays and how far it has come."""
+    """A forward pass: its arrays, and how much of it is done."""
 
     _fields_ = (
         ("ids", c_void_p),

@@ -60,7 +60,7 @@ typedef struct {
     const int64_t *ids;  /* [T] */
     int64_t n_tokens;    /* T */
     int64_t start;       /* tokens that the cache holds already */
-    int64_t n_logits;    /* logits are wanted for so many of the last tokens */
+    int64_t n_logits;    /* how many of the last tokens get logits */
     int64_t argmax_only; /* only the largest logits need to be exact */
     float *cache;        /* [L, 2, H, capacity, D] */
     int64_t capacity;
