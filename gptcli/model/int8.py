@@ -8,7 +8,6 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from gptcli.model.gpt import GPTModel
-from gptcli.model.init import empty_model
 from gptcli.model.moe import MixtureOfExperts
 
 QUANTIZED_ROWS = 256  # rows that are quantized at once
@@ -56,10 +55,10 @@ class Int8Linear(nn.Module):
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear, quantized: tuple[Tensor, Tensor] | None = None) -> None:
-        """Quantize a float linear [O, I], or take what `to_int8` has already made of its weight."""
+    def __init__(self, linear: nn.Linear) -> None:
+        """Quantize a float linear [O, I]."""
         super().__init__()
-        weight, scale = quantized or to_int8(linear.weight.detach())  # [O, I], [O]
+        weight, scale = to_int8(linear.weight.detach())  # [O, I], [O]
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
@@ -96,16 +95,3 @@ def quantize_int8(model: GPTModel) -> GPTModel:
             if isinstance(child, nn.Linear) and not is_router:
                 setattr(module, name, Int8Linear(child))
     return model
-
-
-def int8_copy(model: GPTModel, head: tuple[Tensor, Tensor] | None = None) -> GPTModel:
-    """Return a second model with every linear in int8 and all else shared with `model`, which is unchanged.
-
-    `head` is what `to_int8` makes of the head, if the caller has it already.
-    """
-    copy = empty_model(model.config)
-    copy.load_state_dict(model.state_dict(), assign=True)
-    copy.tie_head()
-    if head is not None:
-        copy.add_module("out_head", Int8Linear(copy.out_head, head))
-    return quantize_int8(copy)

@@ -3,7 +3,6 @@
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 from gptcli.errors import ResourceError
 
@@ -41,21 +40,13 @@ def tune_malloc() -> None:
     passes. Other C libraries have no such setting and stay as they are. Source: man 3 mallopt.
     """
     TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
-    if (set_option := _in_libc("mallopt")) is not None:
-        set_option(MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
-        set_option(TRIM_THRESHOLD, 64 << 20)
-
-
-def trim_malloc() -> None:
-    """Make glibc return freed memory to the kernel, after something large. Source: man 3 malloc_trim."""
-    if (trim := _in_libc("malloc_trim")) is not None:
-        trim(0)
-
-
-def _in_libc(name: str) -> Any:
+    if sys.platform != "linux":
+        return
     import ctypes
 
-    return getattr(ctypes.CDLL(None), name, None) if sys.platform == "linux" else None
+    if (set_option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
+        set_option(MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
+        set_option(TRIM_THRESHOLD, 64 << 20)
 
 
 def _cgroup_headrooms() -> Iterator[int]:
