@@ -1,7 +1,6 @@
 """The devices that a model may run on: which there are, what memory they have left, how fast it is read."""
 
 import ctypes
-import os
 import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -12,6 +11,7 @@ import numpy as np
 
 from gptcli.errors import DeviceError
 from gptcli.system.memory import available_bytes
+from gptcli.system.threads import default_threads
 
 
 @dataclass(frozen=True)
@@ -78,11 +78,11 @@ def torch_device(device: Device) -> Any:
 
 
 def read_bandwidth() -> float:
-    """Return the bytes per second that all cores together read from memory; takes 0.1 s.
+    """Return the bytes per second that all usable cores together read from memory; takes 0.1 s.
 
     The fastest of a few sums counts: NumPy lets go of the interpreter's lock while it adds.
     """
-    n_threads = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_threads = default_threads()
     parts = np.array_split(np.ones(64 << 20, np.float32), n_threads)  # 256 MiB, more than any cache
     seconds = []
     with ThreadPoolExecutor(n_threads) as pool:

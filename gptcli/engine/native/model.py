@@ -9,7 +9,7 @@ import numpy as np
 from gptcli.engine.native import library
 from gptcli.engine.native.arrays import Array, are_neighbors, matrix, norm, pointer, vector
 from gptcli.engine.native.quantize import quantize_head
-from gptcli.engine.native.threads import default_threads
+from gptcli.system.threads import default_threads
 
 
 class Sizes(Protocol):

@@ -6,7 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 import numpy as np
 
 from gptcli.engine.native.arrays import Array, widen
-from gptcli.engine.native.threads import default_threads
+from gptcli.system.threads import default_threads
 
 ROWS = 256  # at once, so that they stay in the cache
 

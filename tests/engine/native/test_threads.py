@@ -1,17 +1,13 @@
 """The pool of threads: forks, threads of Python, many models, the end of the process, signals."""
 
-import os
 import subprocess
 import sys
 import time
 from dataclasses import replace
-from pathlib import Path
 
 import numpy as np
-import pytest
 
 from gptcli.engine.native.model import NativeModel
-from gptcli.engine.native.threads import default_threads
 from tests.engine.native.models import TinySizes, random_parameters
 
 
@@ -77,24 +73,3 @@ def test_ctrl_c_ends_a_long_prompt_soon() -> None:
     done = run("-c", INTERRUPTED)
     assert done.returncode == 0, done.stderr
     assert float(done.stdout) < 0.5  # 0.2 s on a core of its own; a pass takes 2 s
-
-
-@pytest.mark.parametrize(
-    ("files", "expected"),
-    [
-        ({"cpu.max": "150000 100000\n"}, 2),
-        ({"cpu.max": "50000 100000\n"}, 1),
-        ({"cpu.max": "max 100000\n"}, 64),
-        ({"cpu/cpu.cfs_quota_us": "300000\n", "cpu/cpu.cfs_period_us": "100000\n"}, 3),
-        ({"cpu/cpu.cfs_quota_us": "-1\n", "cpu/cpu.cfs_period_us": "100000\n"}, 64),
-        ({}, 64),
-    ],
-)
-def test_default_threads_respect_the_quota(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], expected: int
-) -> None:
-    monkeypatch.setattr(os, "sched_getaffinity", lambda _process: set(range(64)), raising=False)
-    for name, text in files.items():
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / name).write_text(text)
-    assert default_threads(tmp_path) == expected

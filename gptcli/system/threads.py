@@ -1,13 +1,13 @@
-"""How many threads the kernels use by default: the cores that this process may keep busy."""
+"""The default number of threads: the cores that this process may keep busy."""
 
 import math
 import os
 from pathlib import Path
 
-CGROUP = Path("/sys/fs/cgroup")
+from gptcli.system.memory import CGROUPS
 
 
-def default_threads(cgroup: Path = CGROUP) -> int:
+def default_threads(cgroup: Path = CGROUPS) -> int:
     """Return the number of cores within the affinity mask and the quota of the control group, at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     quota = _quota(cgroup)
