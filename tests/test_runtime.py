@@ -186,9 +186,12 @@ class TestEngine:
             (tmp_path / "kernels.so").write_text("no library")
             broken = cli("generate", "The King", "--stats")
             refused = cli("generate", "The King", "--engine", "native")
+            gated = cli("generate", "Hi", "-n", 1, "-p", "gpt-124m-swiglu", "--set", "n_layers=1")
         finally:
             library.load_library.cache_clear()
         assert missing.out == broken.out == expected
         assert "note: PyTorch decodes, more slowly: the native kernels were not compiled" in missing.err
         assert "the compiled kernels cannot be loaded" in broken.err
         assert refused.status == 1
+        assert gated.status == 0
+        assert "PyTorch decodes" not in gated.err  # there is no kernel that it could miss

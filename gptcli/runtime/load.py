@@ -62,8 +62,8 @@ def load(
         why = "" if engine == "torch" else reason or ""
         loaded = _load_torch(source, place, dtype_name, threads, quantize, seed, group, cache_tokens, why)
     notes = [*(source.plan.notes if source.plan else ()), *loaded.pop("notes")]
-    if engine == "auto" and place.type == "cpu" and group is None and (error := kernels_error()):
-        notes.append(f"PyTorch decodes, more slowly: {error}")
+    if engine == "auto" and reason is not None and reason == kernels_error():
+        notes.append(f"PyTorch decodes, more slowly: {reason}")
     if source.plan is None:
         notes.insert(
             0, f"the weights are random (seed {seed}), so the text is noise; --weights loads real ones"
