@@ -20,8 +20,6 @@ if TYPE_CHECKING:
 
 def unavailable_reason(config: ModelConfig) -> str | None:
     """Return why the native kernels cannot decode a model of this config here; None if they can."""
-    if config.feed_forward != "mlp":
-        return f"feed-forward {config.feed_forward} has no kernel"
     if config.activation not in ACTIVATIONS:
         return f"activation {config.activation} has no kernel"
     return kernels_error()

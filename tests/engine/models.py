@@ -6,7 +6,6 @@ import torch
 
 from gptcli.engine.native.draft import quantize_parameters
 from gptcli.engine.native.engine import NativeEngine
-from gptcli.engine.torch_engine import TorchEngine
 from gptcli.model.gpt import GPTModel
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
@@ -33,4 +32,4 @@ def native_engine(model: GPTModel, n_threads: int = 2, *, quantize: bool = False
         parameters[name] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
     if quantize:
         parameters = quantize_parameters(parameters)
-    return NativeEngine(model.config, parameters, lambda: TorchEngine(model), n_threads)
+    return NativeEngine(model.config, parameters, n_threads)

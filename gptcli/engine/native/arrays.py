@@ -67,9 +67,9 @@ def are_neighbors(matrices: Sequence[Matrix]) -> bool:
     )
 
 
-def norm(scale: Array, shift: Array) -> Norm:
-    """Describe a LayerNorm with scale [C] and shift [C] from `vector`."""
-    return Norm(scale.ctypes.data, shift.ctypes.data)
+def norm(scale: Array, shift: Array | None) -> Norm:
+    """Describe a LayerNorm with scale [C] and, if it has one, shift [C] from `vector`."""
+    return Norm(pointer(scale), pointer(shift))
 
 
 def pointer(array: Array | None) -> int | None:

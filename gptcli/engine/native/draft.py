@@ -5,7 +5,8 @@ from collections.abc import Callable
 
 from gptcli.config.model_config import ModelConfig
 from gptcli.engine.native.arrays import Array
-from gptcli.engine.native.model import NativeCache, NativeModel
+from gptcli.engine.native.cache import NativeCache
+from gptcli.engine.native.model import NativeModel
 from gptcli.engine.native.quantize import to_int8
 from gptcli.system.memory import available_bytes
 
@@ -13,7 +14,9 @@ from gptcli.system.memory import available_bytes
 # tests/benchmarks/native.py. The first is half of what is measured: the copy takes memory, too.
 QUANTIZED_BYTES_PER_SECOND, SAVED = 1.5e9, 0.35
 
-LINEAR = re.compile(r"(W_query|W_key|W_value|out_proj|layers\.[02]|out_head)\.weight$")
+LINEAR = re.compile(
+    r"(W_(query|key|value)|(out|gate|up|down)_proj|layers\.[02]|fc[123]\.\d+|out_head)\.weight$"
+)
 
 
 def quantize_parameters(parameters: dict[str, Array]) -> dict[str, Array]:
@@ -76,7 +79,7 @@ class Int8DraftModel:
         assert self._model is not None
         length, draft = cache.length, list[int]()
         for _ in range(n):
-            token = int(self._model.forward([token], cache, n_logits=1)[0].argmax())
+            token = int(self._model.forward([[token]], cache)[0].argmax())
             draft.append(token)
         cache.truncate(length)
         return draft
