@@ -1,8 +1,5 @@
 """Loading: device, dtype and memory are decided before anything is loaded; CUDA is simulated."""
 
-import subprocess
-import sys
-
 import pytest
 import torch
 
@@ -79,31 +76,6 @@ class TestMemory:
         load(source, device="cpu", dtype="float32", seed=1, cache_tokens=0)
         with pytest.raises(ResourceError, match="not enough memory: bfloat16 weights"):
             load(source, device="cpu", dtype="bfloat16", seed=1, cache_tokens=0)
-
-    @pytest.mark.skipif(sys.platform != "linux", reason="the setting is that of Linux's C library")
-    def test_freed_memory_is_kept_for_later_allocations(self):
-        """Run in a process of its own, since the setting of the C library stays."""
-        code = """
-import resource, sys, torch
-from gptcli.runtime import load, native_runtime
-from gptcli.system.memory import tune_malloc
-from gptcli.weights.source import select_source
-ready = load(select_source(preset="gpt2-small", overrides=["n_layers=2", "vocab_size=100"]), device="cpu")
-if sys.argv[1] == "kept":
-    tune_malloc()
-def faults():
-    with torch.inference_mode():
-        for _ in range(5):
-            ready.model.hidden(torch.zeros(1, 256, dtype=torch.long))
-    return resource.getrusage(resource.RUSAGE_SELF).ru_minflt
-before = faults()
-print(faults() - before)
-"""
-        found = {}
-        for setting in ("kept", "as it is"):
-            command = [sys.executable, "-c", code, setting]
-            found[setting] = int(subprocess.run(command, capture_output=True, check=True, timeout=60).stdout)
-        assert 4 * found["kept"] < found["as it is"]
 
     @pytest.mark.parametrize("version", [1, 2])
     def test_limits_of_the_cgroup_and_of_its_parents_count(self, tmp_path, monkeypatch, version):

@@ -99,9 +99,10 @@ class BatchDecoder:
 
     def _draft(self, cache: Cache) -> None:
         """Draft for every sequence, if a step verifies more tokens than the batch has sequences."""
-        n_each = self._engine.max_tokens // len(self._cached) - 1
+        longest = max(len(sequence.ids) for sequence in self._cached)  # rows may be padded to the longest
+        n_each = min(self._engine.max_tokens // len(self._cached) - 1, cache.capacity - longest)
         for sequence in self._cached:
-            n_most = min(n_each, cache.capacity - len(sequence.ids), sequence.tokens_left - 1)
+            n_most = min(n_each, sequence.tokens_left - 1)
             speculator = sequence.speculator
             if speculator is not None and n_each > 0:
                 sequence.draft = speculator.propose(sequence.ids, n_most, cache, sequence.tokens_left)

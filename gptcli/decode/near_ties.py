@@ -44,7 +44,8 @@ def scale_of(least: Array, largest: Array) -> Array:
 
     An offset that all logits share, about -100 in real GPT-2, costs digits of every sum.
     """
-    return np.maximum(largest - least, np.maximum(largest, -least))
+    scale: Array = np.maximum(largest - least, np.maximum(largest, -least))
+    return scale
 
 
 def first_largest(exact: Array) -> int:

@@ -1,6 +1,5 @@
 """int8 weights: a quarter of the bytes that decoding reads, and of the memory that float32 takes."""
 
-from collections.abc import Callable
 from functools import cache
 
 import torch
@@ -62,8 +61,6 @@ class Int8Linear(nn.Module):
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
-        # An engine may set a faster function with the same arguments and result.
-        self.float_linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear
 
     def forward(self, x: Tensor) -> Tensor:  # [..., O]
         """Apply the layer to x [..., I]."""
@@ -80,7 +77,7 @@ class Int8Linear(nn.Module):
         A head converted at once would be 150 MB, which the system has to hand out page by page.
         """
         blocks = torch.split(self.weight, max(1, WIDENED_WEIGHTS // self.weight.shape[1]))
-        return torch.cat([self.float_linear(x, block.to(x.dtype), None) for block in blocks], dim=-1)
+        return torch.cat([F.linear(x, block.to(x.dtype)) for block in blocks], dim=-1)
 
 
 def quantize_int8(model: GPTModel) -> GPTModel:

@@ -2,7 +2,7 @@
 
     python -m tests.benchmarks.near_ties [--weights DIR]
 
-The error of a step is the largest difference between two logits' errors, in units of float32 rounding relative to
+The error of a step is the largest difference of two logits' errors, in units of float32 rounding relative to
 `scale_of` the logits; the tolerance of `gptcli/decode/near_ties.py` is a multiple of the largest one.
 """
 

@@ -30,6 +30,7 @@ def native_engine(model: GPTModel, n_threads: int = 2, *, quantize: bool = False
     for name, parameter in model.named_parameters():
         tensor = parameter.detach()
         parameters[name] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    parameters |= {name: buffer.numpy() for name, buffer in model.named_buffers()}  # int8 rows and scales
     if quantize:
         parameters = quantize_parameters(parameters)
     return NativeEngine(model.config, parameters, n_threads)
