@@ -4,8 +4,8 @@
 
 A path is a kind of model, an instruction set, a number of threads, a batch size, a length of drafts, with a
 cache or without, or PyTorch. In half of the models every row of the head has a twin, a millionth larger or
-smaller, which float32 sums cannot tell apart. The reference is transformers in float64, and our own PyTorch model
-in float64 for kinds that transformers does not have. Ends with status 1 if any two texts differ.
+smaller, which float32 sums cannot tell apart. The reference is transformers in float64, and our own PyTorch
+model in float64 for kinds that transformers does not have. Ends with status 1 if any two texts differ.
 """
 
 import copy
