@@ -10,7 +10,8 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from gptcli.engine.native.arrays import Array, widen
 from gptcli.engine.native.engine import MIN_TOKENS_FOR_INT8_HEAD
 from gptcli.engine.native.model import NativeModel
-from gptcli.engine.native.quantize import quantize_head, to_int8
+from gptcli.engine.native.quantize import quantize_head
+from gptcli.model.quantize import to_int8
 from tests.decoding import decode_ids
 from tests.engine.models import native_engine
 from tests.engine.native.kernels import stored
@@ -176,14 +177,15 @@ def test_nan_in_a_weight_shows_in_the_logits() -> None:
         assert np.isnan(logits).all()
 
 
-def test_a_row_of_the_head_with_nan_is_never_hidden_by_the_int8_head() -> None:
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_row_of_the_head_that_is_not_finite_is_never_hidden_by_the_int8_head(number: float) -> None:
     parameters = random_parameters(SIZES)
     parameters["out_head.weight"] = parameters["tok_emb.weight"].copy()
-    parameters["out_head.weight"][17, 5] = np.nan
+    parameters["out_head.weight"][17, 5] = number
     engine = NativeModel(SIZES, parameters, 2)
     engine.build_int8_head()
     logits = engine.forward([PROMPT], engine.new_cache(1, 20), n_logits=[2], argmax_only=True)
-    assert np.flatnonzero(np.isnan(logits[0])).tolist() == [17]
+    assert np.flatnonzero(~np.isfinite(logits[0])).tolist() == [17]
 
 
 @pytest.mark.parametrize(

@@ -1,9 +1,8 @@
-"""int8 rows, and the bound of the int8 head by rational arithmetic."""
+"""The bound of the int8 head, by rational arithmetic."""
 
 from fractions import Fraction
 
 import numpy as np
-import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as st_numpy
@@ -11,8 +10,9 @@ from hypothesis.extra import numpy as st_numpy
 from gptcli.decode.near_ties import scale_of
 from gptcli.engine.native.arrays import Array
 from gptcli.engine.native.model import NativeModel
-from gptcli.engine.native.quantize import quantize_head, to_int8
-from tests.engine.native.kernels import linear, stored
+from gptcli.engine.native.quantize import quantize_head
+from gptcli.model.quantize import to_int8
+from tests.engine.native.kernels import linear
 from tests.engine.native.models import random_parameters, tiny_sizes
 
 TOLERANCE = 3e-5  # near ties, relative to the largest magnitude
@@ -22,25 +22,6 @@ NUMBERS = st.one_of(
     st.floats(-1e4, 1e4, width=32).map(lambda value: value if abs(value) > 1e-9 else 0.0),
     st.sampled_from([0.0, 1.0, -1.0, 127.0, 126.5, 0.5, 63.5, -0.49999997, 1e-3]),
 )
-
-
-def torch_int8(weight: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """Return what the int8 models of PyTorch hold, by the formula of gptcli/quantize.py."""
-    scale = weight.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127
-    return (weight / scale[:, None]).round_().to(torch.int8), scale
-
-
-def test_rows_and_scales_are_those_of_torch() -> None:
-    random = np.random.default_rng(0)
-    weight = (random.standard_normal((700, 65)) * np.geomspace(1e-45, 1e30, 700)[:, None]).astype(np.float32)
-    weight[5] = 0
-    for each in (weight, np.ascontiguousarray(weight.T).T):
-        rows, scale = to_int8(each)
-        expected_rows, expected_scale = torch_int8(torch.from_numpy(weight))
-        assert np.array_equal(rows, expected_rows.numpy())
-        assert np.array_equal(scale, expected_scale.numpy())
-    half = stored(weight[:300], "float16")
-    assert np.array_equal(to_int8(half)[0], torch_int8(torch.from_numpy(half).float())[0].numpy())
 
 
 def exact(x: Array, row: Array) -> Fraction:
