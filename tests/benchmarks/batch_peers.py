@@ -4,8 +4,8 @@
     python -m tests.benchmarks.batch_peers [--checkpoint DIR] [--sizes 16 64] [--new 64] [--rounds 3]
 
 Prompts of 16 random tokens, all of one batch at once, float32 and int8, on random GPT-2 small unless a
-checkpoint is given. Each program has a process of its own, stopped while it is not its turn. Rates count generated
-tokens over the whole call; medians of the rounds after the first one. The last line is JSON.
+checkpoint is given. Each program has a process of its own, stopped while it is not its turn. Rates count
+generated tokens over the whole call; medians of the rounds after the first one. The last line is JSON.
 """
 
 import argparse
