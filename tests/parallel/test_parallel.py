@@ -101,6 +101,7 @@ class TestShards:
         check_world_size(config, 25)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("n", [2, 3])
 def test_text_and_logits_are_those_of_one_process(n, checkpoints):
     run = torchrun(n, *checkpoints.values(), module="tests.parallel.worker")
@@ -177,6 +178,7 @@ class TestPlanning:
         assert next(line for line in out.splitlines() if line.startswith("RTX")).split()[4] == "18"
 
 
+@pytest.mark.slow
 class TestCommand:
     def test_the_text_is_printed_once_and_stdin_is_read_once(self, cli, gpt2):
         alone = cli("generate", "-w", gpt2, "-n", 20, "-q", stdin=b"Hi there")
@@ -230,6 +232,7 @@ class TestCommand:
         assert done.stdout.splitlines()[-1] == "[]"
 
 
+@pytest.mark.slow
 class TestFaults:
     """Faults that end all processes within seconds, with one line of ours and status 1."""
 

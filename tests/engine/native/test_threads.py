@@ -5,6 +5,7 @@ import sys
 import time
 
 import numpy as np
+import pytest
 
 from gptcli.engine.native.model import NativeModel
 from tests.engine.native.models import random_parameters, tiny_sizes
@@ -15,6 +16,7 @@ def run(*arguments: str, timeout: float = 120) -> subprocess.CompletedProcess[st
     return subprocess.run(command, capture_output=True, text=True, timeout=timeout, check=False)
 
 
+@pytest.mark.slow
 def test_a_thousand_rounds_of_forks_threads_and_models() -> None:
     done = run("-m", "tests.engine.native.soak", "1000")
     assert (done.returncode, done.stdout.strip()) == (0, "right"), done.stderr
