@@ -76,6 +76,8 @@ class TestMemory:
         load(source, device="cpu", dtype="float32", seed=1, cache_tokens=0)
         with pytest.raises(ResourceError, match="not enough memory: bfloat16 weights"):
             load(source, device="cpu", dtype="bfloat16", seed=1, cache_tokens=0)
+        with pytest.raises(ResourceError, match="not enough memory: int8 and float32 weights"):
+            load(source, device="cpu", dtype="float32", quantize=True, seed=1, cache_tokens=0)
 
     @pytest.mark.parametrize("version", [1, 2])
     def test_limits_of_the_cgroup_and_of_its_parents_count(self, tmp_path, monkeypatch, version):

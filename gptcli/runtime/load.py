@@ -53,7 +53,7 @@ def load(
     if engine == "native" and reason:
         raise ResourceError(f"--engine native: {reason}")
     if group is None:
-        check_memory(source, place, dtype_name, cache_tokens)
+        check_memory(source, place, dtype_name, cache_tokens, quantize=quantize)
     if reason is None and engine != "torch":
         if kernels is not None:
             force_kernels(kernels)
@@ -113,7 +113,7 @@ def _load_native(
         "notes": notes,
         "weight_bytes": weight_bytes,
         "bytes_per_step": bytes_per_step,
-        "element_bytes": native_runtime.element_bytes(parameters),
+        "element_bytes": 4,
         "n_threads": engine.n_threads,
         "engine": engine,
         "draft_model": engine.draft_model,

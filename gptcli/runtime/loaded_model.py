@@ -26,7 +26,7 @@ class LoadedModel:
     """A model on its device, in evaluation mode, with the engine that computes its logits.
 
     `dtype` is a name such as `float32` or `int8 with float32`; `notes` are for the user. `weight_bytes` are
-    those of all weights (a tied head counts once), `bytes_per_step` those that decoding one token reads; both
+    those of all weights (a tied head counts once, unless it is int8 and the embedding is not), `bytes_per_step` those that decoding one token reads; both
     of all processes together, where a `group` of them shares the model.
     """
 
@@ -37,7 +37,7 @@ class LoadedModel:
     notes: tuple[str, ...]
     weight_bytes: int
     bytes_per_step: int
-    element_bytes: int  # of a key or value in PyTorch's cache
+    element_bytes: int  # of a key or value in the cache
     n_threads: int
     engine: Engine
     make_model: Callable[[], GPTModel]

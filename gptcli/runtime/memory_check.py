@@ -25,41 +25,48 @@ def choose_dtype(name: str, source: ModelSource, device: Device) -> tuple[str, l
     return "float32", [] if source.plan.ships else [note]
 
 
-def check_memory(source: ModelSource, device: Device, dtype: str, cache_tokens: int) -> None:
+def check_memory(
+    source: ModelSource, device: Device, dtype: str, cache_tokens: int, *, quantize: bool
+) -> None:
     """Raise `ResourceError` unless weights and a cache of `cache_tokens` fit; it names what would."""
-    needed, available, what = _needed(source, device, dtype, cache_tokens)
+    needed, available, what = _needed(source, device, dtype, cache_tokens, quantize)
     if needed > available:
-        require_memory(needed, available, what, _what_fits(source, device, dtype, cache_tokens))
+        require_memory(needed, available, what, _what_fits(source, device, dtype, cache_tokens, quantize))
 
 
-def _what_fits(source: ModelSource, device: Device, dtype: str, cache_tokens: int) -> str:
+def _what_fits(source: ModelSource, device: Device, dtype: str, cache_tokens: int, quantize: bool) -> str:
     """Return what else would fit: a smaller dtype, the largest smaller preset."""
     fitting = []
     for smaller in ("bfloat16",) if dtype == "float32" else ():
-        needed, available, _ = _needed(source, device, smaller, cache_tokens)
+        needed, available, _ = _needed(source, device, smaller, cache_tokens, quantize)
         if needed <= available:
             fitting.append(f"--dtype {smaller}")
     if source.plan is None:
         for preset in ("gpt2-large", "gpt2-medium", "gpt2-small", "stories"):
             other = ModelSource(resolve([preset_source(preset)]))
-            needed, available, _ = _needed(other, device, dtype, cache_tokens)
+            needed, available, _ = _needed(other, device, dtype, cache_tokens, quantize)
             if needed <= available and count_parameters(other.config) < count_parameters(source.config):
                 fitting.append(f"--preset {preset}")
                 break
     return " or ".join(fitting) or "a machine with more"
 
 
-def _needed(source: ModelSource, device: Device, dtype: str, cache_tokens: int) -> tuple[int, int, str]:
+def _needed(
+    source: ModelSource, device: Device, dtype: str, cache_tokens: int, quantize: bool
+) -> tuple[int, int, str]:
     """Return the bytes that are needed, those that are available, and what needs them."""
-    element = DTYPES[dtype].n_bytes
-    config = source.config
-    cache = kv_bytes_per_token(config, element) * min(cache_tokens, config.context_length)
+    element, config, is_cpu = DTYPES[dtype].n_bytes, source.config, device.type == "cpu"
+    cache = kv_bytes_per_token(config, 4 if is_cpu else element) * min(cache_tokens, config.context_length)
     weights = count_parameters(config) * element
-    if device.type == "cpu" and source.plan is not None:  # mapped tensors take none
+    if is_cpu and source.plan is not None:  # mapped tensors take none
         tensors = source.plan.checkpoint.tensors.values()
         copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name != dtype)
         weights = min(weights, copied * element // 2)
-    elif device.type == "cpu" and dtype != "float32":  # drawn in float32 first
+    elif is_cpu and dtype != "float32":  # drawn in float32 first
         weights += count_parameters(config) * 4
-    what = f"{dtype} weights ({weights:,}) and key/value cache ({cache:,})"
+    if is_cpu and quantize:
+        if source.plan is not None:  # only embeddings keep their dtype
+            weights = min(weights, (config.vocab_size + config.context_length) * config.emb_dim * element)
+        weights += count_parameters(config)
+    what = f"{'int8 and ' if quantize else ''}{dtype} weights ({weights:,}) and key/value cache ({cache:,})"
     return weights + cache, free_bytes(device), what

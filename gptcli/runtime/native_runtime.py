@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from gptcli.config.model_config import ModelConfig
 from gptcli.engine.native.library import ACTIVATIONS, KernelsUnavailableError, force_variant, load_library
 from gptcli.errors import ResourceError
@@ -67,8 +65,3 @@ def count_bytes(parameters: dict[str, Array]) -> tuple[int, int]:
     weight_bytes = sum(array.nbytes for array in parameters.values())
     looked_up = ["pos_emb.weight", *(["tok_emb.weight"] if "out_head.weight" in parameters else [])]
     return weight_bytes, weight_bytes - sum(parameters[name].nbytes for name in looked_up)
-
-
-def element_bytes(parameters: dict[str, Array]) -> int:
-    """Return the bytes of one number of the embedding."""
-    return int(np.dtype(parameters["tok_emb.weight"].dtype).itemsize)
