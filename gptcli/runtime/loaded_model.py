@@ -26,8 +26,9 @@ class LoadedModel:
     """A model on its device, in evaluation mode, with the engine that computes its logits.
 
     `dtype` is a name such as `float32` or `int8 with float32`; `notes` are for the user. `weight_bytes` are
-    those of all weights (a tied head counts once, unless it is int8 and the embedding is not), `bytes_per_step` those that decoding one token reads; both
-    of all processes together, where a `group` of them shares the model.
+    those of all weights (a tied head counts once, unless it is int8 and the embedding is not),
+    `bytes_per_step` those that decoding one token reads; both of all processes together, where a `group` of
+    them shares the model.
     """
 
     config: ModelConfig
