@@ -22,10 +22,10 @@ def block_shapes(config: ModelConfig, n_experts: int | None = None) -> dict[str,
     shapes: dict[str, Shape] = {}
     for name in ("W_query", "W_key", "W_value"):
         shapes |= _linear(f"att.{name}", C, C, config.qkv_bias)
-    shapes |= _linear("att.out_proj", C, C, bias=True)
+    shapes |= _linear("att.out_proj", C, C, config.attn_out_bias)
     shapes |= feed_forward_shapes(config, n_experts)
     for norm in ("norm1", "norm2"):
-        shapes |= _norm(norm, C)
+        shapes |= _norm(norm, C, config.norm_bias)
     return shapes
 
 
@@ -68,7 +68,7 @@ def outer_shapes(config: ModelConfig) -> dict[str, Shape]:
     """Return name → shape of the parameters outside the blocks; a tied head has none of its own."""
     V, C = config.vocab_size, config.emb_dim
     shapes: dict[str, Shape] = {"tok_emb.weight": (V, C), "pos_emb.weight": (config.context_length, C)}
-    shapes |= _norm("final_norm", C)
+    shapes |= _norm("final_norm", C, config.norm_bias)
     if not config.tie_embeddings:
         shapes["out_head.weight"] = (V, C)
     return shapes
@@ -104,5 +104,6 @@ def _linear(name: str, inputs: int, outputs: int, bias: bool) -> dict[str, Shape
     return weight | {f"{name}.bias": (outputs,)} if bias else weight
 
 
-def _norm(name: str, width: int) -> dict[str, Shape]:
-    return {f"{name}.scale": (width,), f"{name}.shift": (width,)}
+def _norm(name: str, width: int, bias: bool) -> dict[str, Shape]:
+    scale: dict[str, Shape] = {f"{name}.scale": (width,)}
+    return scale | {f"{name}.shift": (width,)} if bias else scale

@@ -24,6 +24,8 @@ def unavailable_reason(config: ModelConfig) -> str | None:
         return f"feed-forward {config.feed_forward} has no kernel"
     if config.activation not in ACTIVATIONS:
         return f"activation {config.activation} has no kernel"
+    if not config.norm_bias:
+        return "norms without bias have no kernel"
     return kernels_error()
 
 

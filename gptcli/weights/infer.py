@@ -20,7 +20,13 @@ SIZE_KEYS = (
     "n_shared_experts",
 )
 # Keys that are true if certain tensors exist, and the name of each key in messages.
-PRESENCE_KEYS = {"qkv_bias": "qkv bias", "ffn_bias": "ffn bias", "swish_learn_beta": "learned swish beta"}
+PRESENCE_KEYS = {
+    "qkv_bias": "qkv bias",
+    "attn_out_bias": "bias of the attention's output",
+    "ffn_bias": "ffn bias",
+    "norm_bias": "norm bias",
+    "swish_learn_beta": "learned swish beta",
+}
 
 _UP = re.compile(r"(layers\.0|gate_proj|fc1\.\d+)\.weight")
 _GATED = re.compile(r"(shared\.\d+\.)?(up_proj|fc2\.\d+)\.")
@@ -45,6 +51,8 @@ def infer_from_tensors(detected: DetectedLayout) -> dict[str, Any]:
         inferred["n_experts"] = _count_numbered(feed_forward, "fc1")
         inferred["n_shared_experts"] = _count_numbered(feed_forward, "shared")
     inferred["qkv_bias"] = any(name.endswith("att.W_query.bias") for name in shapes)
+    inferred["attn_out_bias"] = any(name.endswith("att.out_proj.bias") for name in shapes)
+    inferred["norm_bias"] = any(name.endswith(".shift") for name in shapes)
     inferred["ffn_bias"] = any(name.endswith(".bias") for name in feed_forward)
     inferred["swish_learn_beta"] = any(name.endswith(".beta") for name in feed_forward)
     return inferred
