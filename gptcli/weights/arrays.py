@@ -1,20 +1,19 @@
 """A checkpoint's parameters as NumPy arrays: views of the mapped file wherever layout and dtype allow."""
 
 import mmap
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
 from gptcli.config.dtypes import DTYPES, SAFETENSORS_DTYPES
 from gptcli.config.model_config import ModelConfig
-from gptcli.errors import WeightsError
 from gptcli.weights.detect import TensorMatch
 from gptcli.weights.head import EMBEDDING, HEAD, resolve_head
+from gptcli.weights.mapping import Array, map_file, view
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
 
-Array = np.ndarray[Any, np.dtype[Any]]
 ROWS = 256  # converted at once
 
 
@@ -26,17 +25,26 @@ def read_arrays(plan: LoadPlan, dtype: str) -> tuple[ModelConfig, dict[str, Arra
     that are missing, unexpected or misshapen.
     """
     check_report(plan, load_report(plan))
-    maps = {path: _map(path) for path in plan.checkpoint.files}
     parameters: dict[str, Array] = {}
     stored: dict[str, str] = {}
-    for match in plan.detected.matches:
-        whole = _view(match, maps)
-        for target, part in zip(match.targets, _split(match, whole), strict=True):
+    for match, whole in map_matches(plan):
+        for target, part in match.parameters(whole):
             parameters[target], stored[target] = part, SAFETENSORS_DTYPES[match.tensor.dtype].name
     config, notes = resolve_head(plan, parameters, equal=np.array_equal)
     if plan.head_is_embedding:
         stored[EMBEDDING] = stored[HEAD]
     return config, {name: convert(array, stored[name], dtype) for name, array in parameters.items()}, notes
+
+
+def map_matches(plan: LoadPlan, access: int = mmap.ACCESS_READ) -> Iterator[tuple[TensorMatch, Array]]:
+    """Yield every tensor that fills a parameter, with its numbers where they lie in its mapped file."""
+    maps: dict[Path, mmap.mmap] = {}
+    for match in plan.detected.matches:
+        if match.targets:
+            path = match.tensor.file
+            if path not in maps:
+                maps[path] = map_file(match.tensor, access)
+            yield match, view(match.tensor, maps[path])
 
 
 def convert(array: Array, stored: str, dtype: str) -> Array:
@@ -61,39 +69,3 @@ def _convert(array: Array, stored: str, dtype: str) -> Array:
     bits = np.ascontiguousarray(numbers, np.float32).view(np.uint32)
     rounded = (bits + 0x7FFF + ((bits >> 16) & 1)) >> 16
     return np.where(np.isnan(numbers), np.uint16(0x7FC0), rounded.astype(np.uint16))
-
-
-def _map(path: Path) -> mmap.mmap:
-    try:
-        with path.open("rb") as file:
-            return mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    except (OSError, ValueError) as error:
-        raise WeightsError(f"{path}: cannot be read: {error}") from None
-
-
-def _view(match: TensorMatch, maps: dict[Path, mmap.mmap]) -> Array:
-    """Return a tensor's numbers where they lie in the file, which may be at any address."""
-    tensor = match.tensor
-    numpy_name = SAFETENSORS_DTYPES[tensor.dtype].numpy
-    assert numpy_name is not None  # `check_report` has seen to that
-    dtype = np.dtype(numpy_name)
-    try:
-        numbers = np.frombuffer(
-            maps[tensor.file], dtype, tensor.n_bytes // dtype.itemsize, tensor.data_start + tensor.begin
-        )
-    except ValueError:
-        raise WeightsError(f"{tensor.file}: corrupt or incomplete: it ends before its tensors do") from None
-    return numbers.reshape(tensor.shape)
-
-
-def _split(match: TensorMatch, whole: Array) -> list[Array]:
-    """Return the tensor as our parameters want it: views, no copies."""
-    match match.rule.transform:
-        case "ignore":
-            return []
-        case "transpose":
-            return [whole.T]
-        case "split":
-            return [part.T if part.ndim == 2 else part for part in np.split(whole, 3, axis=-1)]
-        case _:
-            return [whole]

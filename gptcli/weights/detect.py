@@ -1,8 +1,9 @@
 """The layout of a checkpoint, found by the names of its tensors, and the rule for each tensor."""
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from gptcli.config.shapes import Shape
 from gptcli.errors import WeightsError
@@ -29,10 +30,15 @@ class TensorMatch:
 
     def target_shape(self) -> Shape:
         """Return the shape that each of its parameters gets."""
-        shape = self.tensor.shape
-        if self.rule.transform == "split" and shape:
-            shape = (*shape[:-1], shape[-1] // 3) if shape[-1] % 3 == 0 else shape
-        return shape[::-1] if self.rule.transform in ("transpose", "split") else shape
+        shape, axis = list(self.tensor.shape), self.rule.split_axis
+        if self.rule.is_split and shape and shape[axis] % 3 == 0:
+            shape[axis] //= 3
+        return tuple(shape[::-1] if self.rule.is_transposed else shape)
+
+    def parameters(self, whole: Any) -> Iterator[tuple[str, Any]]:
+        """Yield the name and the numbers of each of our parameters in it: views, no copies."""
+        for index, target in enumerate(self.targets):
+            yield target, self.rule.part(whole, index)
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,8 @@ import numpy as np
 from gptcli.errors import WeightsError
 from gptcli.weights.detect import TensorMatch, detect_layout
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.tensor_data import Array, read_parameters, read_tensor
+from gptcli.weights.mapping import Array
+from gptcli.weights.tensor_data import read_parameters, read_tensor
 
 Reader = Callable[[], Array]
 Verdict = Literal["equal", "differs", "other shape", "only in the first", "only in the second"]

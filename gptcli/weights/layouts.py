@@ -3,13 +3,14 @@
 same        no change
 transpose   a Conv1D matrix, stored input-first
 split       query, key and value concatenated in one tensor (a matrix is stored input-first as well)
+split rows  query, key and value below each other in one tensor, stored as nn.Linear does
 ignore      a buffer that some versions saved: matched as a whole name, never read
 """
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-Transform = Literal["same", "transpose", "split", "ignore"]
+Transform = Literal["same", "transpose", "split", "split rows", "ignore"]
 
 QKV = ("W_query", "W_key", "W_value")
 
@@ -32,10 +33,33 @@ class Rule:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The one target, or the three of a split tensor in their order along its last axis."""
-        if self.transform == "split":
+        """The one target, or the three of a split tensor in their order."""
+        if self.is_split:
             return tuple(self.target.replace("{qkv}", name) for name in QKV)
         return (self.target,) if self.target else ()
+
+    @property
+    def is_split(self) -> bool:
+        """True if the tensor holds query, key and value."""
+        return self.transform in ("split", "split rows")
+
+    @property
+    def is_transposed(self) -> bool:
+        """True if a matrix is stored input-first."""
+        return self.transform in ("transpose", "split")
+
+    @property
+    def split_axis(self) -> int:
+        """The axis of the file's tensor along which query, key and value follow each other."""
+        return -1 if self.is_transposed else 0
+
+    def part(self, whole: Any, index: int) -> Any:
+        """Return target number `index` of a file's tensor (NumPy's or torch's): a view in our shape."""
+        if self.is_split and whole.ndim:
+            n = whole.shape[self.split_axis] // 3
+            rows = slice(index * n, (index + 1) * n)
+            whole = whole[..., rows] if self.is_transposed else whole[rows]
+        return whole.T if self.is_transposed and whole.ndim == 2 else whole
 
 
 @dataclass(frozen=True)

@@ -1,19 +1,19 @@
 """Loading a checkpoint into a model: tensors stay mapped from the file wherever layout and dtype allow."""
 
+import mmap
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 import torch
-from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from gptcli.config.model_config import ModelConfig
-from gptcli.errors import WeightsError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
-from gptcli.weights.detect import TensorMatch
+from gptcli.weights.arrays import map_matches
 from gptcli.weights.head import EMBEDDING, HEAD, resolve_head
+from gptcli.weights.mapping import Array
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
 
@@ -48,27 +48,12 @@ def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) ->
 
 
 def _read_tensors(plan: LoadPlan) -> Iterator[tuple[str, Tensor]]:
-    """Yield every parameter that the file holds, by our name."""
-    for path in plan.checkpoint.files:
-        matches = [match for match in plan.detected.matches if match.tensor.file == path]
-        try:
-            with safe_open(path, framework="pt") as file:
-                for match in matches:
-                    yield from zip(
-                        match.targets, _to_parameters(match, file.get_tensor(match.name)), strict=True
-                    )
-        except SafetensorError as error:
-            raise WeightsError(f"{path}: corrupt or incomplete: {error}") from None
+    """Yield every parameter that the file holds, by our name: a view of its private mapping."""
+    for match, whole in map_matches(plan, mmap.ACCESS_COPY):  # torch wants memory that may be written
+        yield from match.parameters(to_torch(whole, match.tensor.dtype))
 
 
-def _to_parameters(match: TensorMatch, tensor: Tensor) -> tuple[Tensor, ...]:
-    """Return the tensor as the parameters that it fills, in our orientation: views, no copies."""
-    match match.rule.transform:
-        case "ignore":
-            return ()
-        case "same":
-            return (tensor,)
-        case "transpose":
-            return (tensor.t(),)
-        case "split":
-            return tuple(part.t() if part.ndim == 2 else part for part in tensor.chunk(3, dim=-1))
+def to_torch(array: Array, dtype: str) -> Tensor:
+    """Return a tensor that shares the array's memory; `dtype` is the file's, since NumPy has no bfloat16."""
+    tensor = torch.from_numpy(array)
+    return tensor.view(torch.bfloat16) if dtype == "BF16" else tensor

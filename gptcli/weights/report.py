@@ -19,6 +19,7 @@ _ACTIONS: dict[str, Action] = {
     "same": "as is",
     "transpose": "transposed",
     "split": "split",
+    "split rows": "split",
     "ignore": "ignored",
 }
 
@@ -92,13 +93,13 @@ def _row(plan: LoadPlan, match: TensorMatch, expected: dict[str, Shape]) -> Row:
 
 def _shape_message(match: TensorMatch, wanted: Shape) -> str:
     """Return both shapes, as the file would have them, and the likely cause."""
-    in_file = wanted[::-1] if match.rule.transform in ("transpose", "split") else wanted
-    if match.rule.transform == "split":
-        in_file = (*in_file[:-1], in_file[-1] * 3)
+    in_file = list(wanted[::-1] if match.rule.is_transposed else wanted)
+    if match.rule.is_split:
+        in_file[match.rule.split_axis] *= 3
     cause = ""
-    if match.tensor.shape == in_file[::-1]:
+    if list(match.tensor.shape) == in_file[::-1]:
         cause = ", the other way around: was it transposed when it was saved?"
-    return f"shape {list(match.tensor.shape)}, expected {list(in_file)}{cause}"
+    return f"shape {list(match.tensor.shape)}, expected {in_file}{cause}"
 
 
 def _source_name(plan: LoadPlan, target: str) -> str:

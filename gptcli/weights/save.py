@@ -54,5 +54,5 @@ def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) 
 
 
 def _join(rule: Rule, tensors: list[Tensor]) -> Tensor:
-    oriented = [t.t() if t.ndim == 2 and rule.transform in ("transpose", "split") else t for t in tensors]
-    return (torch.cat(oriented, dim=-1) if len(oriented) > 1 else oriented[0]).contiguous()
+    oriented = [t.t() if t.ndim == 2 and rule.is_transposed else t for t in tensors]
+    return (torch.cat(oriented, dim=rule.split_axis) if rule.is_split else oriented[0]).contiguous()
