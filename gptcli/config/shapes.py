@@ -83,6 +83,11 @@ def parameter_shapes(config: ModelConfig) -> dict[str, Shape]:
     return shapes
 
 
+def count_tensors(config: ModelConfig) -> int:
+    """Return how many parameters `parameter_shapes` has, without listing them."""
+    return len(outer_shapes(config)) + config.n_layers * len(block_shapes(config))
+
+
 def component_of(name: str) -> Component:
     """Return the component that a parameter belongs to."""
     if "norm" in name:

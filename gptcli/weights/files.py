@@ -3,8 +3,16 @@
 import json
 from pathlib import Path
 
+from gptcli.config.files import parse_int
 from gptcli.errors import WeightsError, count
-from gptcli.weights.header import LFS_POINTER, Checkpoint, TensorInfo, lfs_message, read_file_header
+from gptcli.weights.header import (
+    LFS_POINTER,
+    MAX_HEADER_BYTES,
+    Checkpoint,
+    TensorInfo,
+    lfs_message,
+    read_file_header,
+)
 
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
@@ -54,10 +62,13 @@ def _open_folder(folder: Path) -> Checkpoint:
 def _open_shards(index: Path) -> Checkpoint:
     """Read the headers of all shards that the index names; index and shards must agree on every tensor."""
     try:
-        text = index.read_bytes()
+        with index.open("rb") as file:
+            text = file.read(MAX_HEADER_BYTES + 1)
         if text.startswith(LFS_POINTER):
             raise WeightsError(lfs_message(index))
-        weight_map = json.loads(text)["weight_map"]
+        if len(text) > MAX_HEADER_BYTES:
+            raise ValueError(f"more than {MAX_HEADER_BYTES:,} bytes")
+        weight_map = json.loads(text, parse_int=parse_int)["weight_map"]
         shards = sorted(set(weight_map.values()))
         if not all(isinstance(shard, str) and Path(shard).name == shard for shard in shards):
             raise TypeError("a shard is not a plain file name")

@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcli.config.dtypes import SAFETENSORS_DTYPES
-from gptcli.config.files import unique_keys
+from gptcli.config.files import parse_int, unique_keys
 from gptcli.config.shapes import Shape
 from gptcli.errors import WeightsError
 
@@ -23,6 +23,9 @@ MAX_HEADER_BYTES = 16 * 1024 * 1024
 
 # `git clone` without Git LFS leaves this text where the weights should be. Source: the Git LFS specification.
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
+
+MAX_DIMENSIONS = 64  # PyTorch's limit, too
+MAX_NAME_LENGTH = 1000
 
 Stamp = tuple[int, ...]  # what changes when a file is replaced or written
 
@@ -105,7 +108,7 @@ def read_file_header(path: Path) -> Checkpoint:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=unique_keys)
+        header = json.loads(text.decode("utf-8"), parse_int=parse_int, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise _corrupt(path, f"its header is not the JSON of a safetensors file ({error})") from None
     if not isinstance(header, dict):
@@ -113,6 +116,8 @@ def read_file_header(path: Path) -> Checkpoint:
     metadata = header.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _corrupt(path, "its __metadata__ is not a mapping of text to text")
+    if (longest := max(map(len, header), default=0)) > MAX_NAME_LENGTH:
+        raise _corrupt(path, f"the name of a tensor has {longest:,} characters")
     stamp = stamp_of(status)
     tensors = {name: _tensor(path, name, entry, 8 + length, stamp) for name, entry in header.items()}
     _check_offsets(path, tensors, size - 8 - length)
@@ -122,7 +127,9 @@ def read_file_header(path: Path) -> Checkpoint:
 def _tensor(path: Path, name: str, entry: Any, data_start: int, stamp: Stamp) -> TensorInfo:
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        numbers_are_sizes = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+        numbers_are_sizes = len(shape) <= MAX_DIMENSIONS and all(
+            type(n) is int and 0 <= n < 2**63 for n in (*shape, begin, end)
+        )
     except (TypeError, KeyError, ValueError):
         numbers_are_sizes = False
     if not numbers_are_sizes or not isinstance(dtype, str):

@@ -7,12 +7,27 @@ split rows  query, key and value below each other in one tensor, stored as nn.Li
 ignore      a buffer that some versions saved: matched as a whole name, never read
 """
 
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import Any, Literal
+
+from gptcli.config import nanogpt
 
 Transform = Literal["same", "transpose", "split", "split rows", "ignore"]
 
 QKV = ("W_query", "W_key", "W_value")
+
+
+# A number between dots in a name: a block's, then an expert's.
+NUMBER = r"(?<=\.)(0|[1-9]\d{0,5})(?=\.)"
+
+
+def templates(name: str) -> tuple[str, str]:
+    """Return a name with `{i}` for its first number, and with `{e}` for the second one as well."""
+    of_block = re.sub(NUMBER, "{i}", name, count=1)
+    return of_block, re.sub(NUMBER, "{e}", of_block, count=1)
 
 
 def fill(template: str, block: int | None, expert: int | None) -> str:
@@ -64,13 +79,27 @@ class Rule:
 
 @dataclass(frozen=True)
 class Layout:
-    """A family of files with the same tensor names; one of `signature_names` is enough to detect it."""
+    """A family of files with the same tensor names; one of `signature_names` is enough to detect it.
+
+    Names may have any prefix, the same for all. `arithmetic` are the config keys that its programs share, and
+    that neither tensors nor a config file may show.
+    """
 
     name: str
     title: str
-    prefixes: tuple[str, ...]
     rules: tuple[Rule, ...]
     signature_names: tuple[str, ...]
+    arithmetic: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        """The layout's template for each template of ours; the first, where it has several."""
+        return {target: rule.source for rule in reversed(self.rules) for target in rule.targets}
+
+    @cached_property
+    def rule_of(self) -> Mapping[str, Rule]:
+        """The rule for each template of the layout."""
+        return {rule.source: rule for rule in self.rules}
 
 
 def _feed_forwards(ours: str, theirs: str) -> tuple[Rule, ...]:
@@ -98,12 +127,11 @@ def _feed_forwards(ours: str, theirs: str) -> tuple[Rule, ...]:
     return (*rules, *(Rule(f"{ours}{name}", f"{theirs}{name}") for name in betas))
 
 
-WRAPPERS = ("module.", "_orig_mod.")  # torch's DataParallel and compile put these before every name
+_AS_LINEAR: dict[Transform, Transform] = {"transpose": "same", "split": "split rows"}
 
 HUGGINGFACE = Layout(
     "huggingface",
     "Hugging Face GPT-2",
-    (*WRAPPERS, "transformer."),
     (
         Rule("tok_emb.weight", "wte.weight"),
         Rule("pos_emb.weight", "wpe.weight"),
@@ -129,6 +157,17 @@ HUGGINGFACE = Layout(
     ("wte.weight", "wpe.weight", "h.0.attn.c_attn.weight"),
 )
 
+# The names of Hugging Face's GPT-2, with matrices as nn.Linear stores them.
+NANOGPT = Layout(
+    "nanogpt",
+    "nanoGPT's",
+    tuple(
+        replace(rule, transform=_AS_LINEAR.get(rule.transform, rule.transform)) for rule in HUGGINGFACE.rules
+    ),
+    HUGGINGFACE.signature_names,
+    nanogpt.ARITHMETIC,
+)
+
 _TUTORIAL_NAMES = (
     "tok_emb.weight",
     "pos_emb.weight",
@@ -143,7 +182,6 @@ _TUTORIAL_NAMES = (
 TUTORIAL = Layout(
     "tutorial",
     "the tutorial's",
-    WRAPPERS,
     (
         *(Rule(name, name) for name in _TUTORIAL_NAMES),
         *_feed_forwards("trf_blocks.{i}.ff.", "trf_blocks.{i}.ff."),
@@ -152,4 +190,4 @@ TUTORIAL = Layout(
     ("tok_emb.weight", "pos_emb.weight", "trf_blocks.0.att.W_query.weight"),
 )
 
-LAYOUTS = (HUGGINGFACE, TUTORIAL)
+LAYOUTS = (HUGGINGFACE, NANOGPT, TUTORIAL)

@@ -9,7 +9,7 @@ from gptcli.config.dtypes import DTYPES, WEIGHT_DTYPES
 from gptcli.config.shapes import Shape, parameter_shapes
 from gptcli.errors import WeightsError
 from gptcli.weights.detect import TensorMatch, shorten
-from gptcli.weights.layouts import fill
+from gptcli.weights.layouts import NUMBER, fill, templates
 from gptcli.weights.plan import LoadPlan
 
 Action = Literal["as is", "transposed", "split", "tied", "ignored", "missing", "unexpected", "wrong shape"]
@@ -41,6 +41,7 @@ def load_report(plan: LoadPlan) -> list[Row]:
     filled = {target for row in rows for target in row.targets}
     if plan.head in ("embedding", "unused") and not plan.head_is_embedding:
         rows.append(Row("tok_emb.weight", ("out_head.weight",), "tied", "the embedding serves as head"))
+    rows += [Row(name, (), "ignored", "a head for another task") for name in plan.detected.other_heads]
     rows += [Row(name, (), "unexpected", "not a tensor of this layout") for name in plan.detected.unexpected]
     rows += [
         Row(None, (target,), "missing", f"expected as {_source_name(plan, target)!r}")
@@ -104,9 +105,10 @@ def _shape_message(match: TensorMatch, wanted: Shape) -> str:
 
 def _source_name(plan: LoadPlan, target: str) -> str:
     """Return the name of one of our parameters in this file's layout."""
-    numbers = [int(number) for number in re.findall(r"(?<=\.)\d+(?=\.)", target)]
+    numbers = [int(number) for number in re.findall(NUMBER, target)]
     block, expert, *_ = (*numbers, None, None)
-    for rule in plan.detected.layout.rules:
-        if any(fill(template, block, expert) == target for template in rule.targets):
-            return fill(rule.source, block, expert)
+    sources = plan.detected.layout.sources
+    for template in templates(target):
+        if template in sources:
+            return fill(sources[template], block, expert)
     raise AssertionError(f"no rule fills {target}")

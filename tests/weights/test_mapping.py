@@ -87,7 +87,7 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     kept_open = os.open(path, os.O_RDWR)  # so that a reader would get these bytes instead of waiting
     os.write(kept_open, b"\0" * 8)
     for named in (path, tmp_path):
-        with pytest.raises(WeightsError, match="not a regular file|neither model"):
+        with pytest.raises(WeightsError, match=r"not a regular file|neither model"):
             open_checkpoint(named)
     os.close(kept_open)
 

@@ -19,6 +19,7 @@ from tests.models import (
     huggingface_config,
     huggingface_state,
     lively_model,
+    peak_bytes,
     save_huggingface,
     save_tutorial,
     sparse_safetensors,
@@ -136,8 +137,16 @@ class TestLayouts:
         ):
             path.write_text(json.dumps({"weight_map": index["weight_map"] | change}))
             assert message in fails(tmp_path)
-        path.write_text("[]")
-        assert "not the index" in fails(tmp_path)
+        for text in ("[]", '{"weight_map": ' + "9" * 5000 + "}"):
+            path.write_text(text)
+            assert "not the index" in fails(tmp_path)
+
+    def test_an_index_of_gigabytes_is_refused_by_its_first_bytes(self, tmp_path):
+        before = peak_bytes()
+        with (tmp_path / "model.safetensors.index.json").open("wb") as file:
+            file.truncate(3 << 30)  # a sparse file: no bytes are there
+        assert "more than 16,777,216 bytes" in fails(tmp_path)
+        assert peak_bytes() - before < 200e6
 
     @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16, torch.float64])
     def test_files_of_every_float_type(self, model, tmp_path, dtype):
