@@ -28,7 +28,7 @@ from gptcli.train.evaluate import evaluate
 from gptcli.train.loop import TrainStep, training_steps
 from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import TrainingSettings
-from gptcli.weights.files import SINGLE
+from gptcli.weights.folders import SINGLE
 from gptcli.weights.load import load_weights
 from gptcli.weights.save import save_model
 from gptcli.weights.source import ModelSource

@@ -12,7 +12,7 @@ from gptcli.config.huggingface import to_huggingface
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.shapes import parameter_shapes
 from gptcli.model.gpt import GPTModel
-from gptcli.weights.files import SINGLE
+from gptcli.weights.folders import SINGLE
 from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule, fill
 
 
