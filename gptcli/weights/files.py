@@ -15,12 +15,13 @@ from gptcli.weights.header import (
     lfs_message,
     read_file_header,
 )
+from gptcli.weights.hub_names import hint_for
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Read the headers of the weights at `path`; raise `WeightsError` for anything but safetensors."""
     if not path.exists():
-        raise WeightsError(f"{path}: no such weights file or folder")
+        raise WeightsError(f"{path}: no such weights file or folder{hint_for(path)}")
     if path.is_dir():
         found = find_weights(path)
         checkpoint = _open_shards(found) if found.name == INDEX else read_file_header(found)
