@@ -13,7 +13,7 @@ PACKAGE = ROOT / "gptcli"
 FLOORS = (
     ("__main__",),
     ("cli",),
-    ("train",),
+    ("train", "convert"),
     ("__init__",),  # it offers what api has
     ("api",),
     ("runtime",),

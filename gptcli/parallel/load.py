@@ -7,6 +7,7 @@ import torch
 from gptcli.config.cost import kv_bytes_per_token
 from gptcli.config.partition import check_world_size, parameters_per_rank
 from gptcli.engine.torch_engine import TorchEngine
+from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel
 from gptcli.parallel.model import ParallelGPTModel
 from gptcli.parallel.process_group import ProcessGroup
@@ -36,6 +37,8 @@ def load_shard(
     not fit, `GptcliError` if another process has another file, config or version.
     """
     config, ranks = source.config, group.ranks
+    if source.plan is not None and source.plan.is_int8:
+        raise UsageError("a file in int8 is decoded by one process; give the original, with --quantize int8")
     check_world_size(config, ranks.world_size)
     settings: dict[str, object] = {"gptcli version": __version__, "config": config.model_dump(), "seed": seed}
     settings |= {"dtype": str(dtype), "device type": group.device.type}

@@ -17,8 +17,10 @@ def choose_dtype(name: str, source: ModelSource, device: Device) -> tuple[str, l
     sizes: Counter[str] = Counter()
     for tensor in source.plan.checkpoint.tensors.values():
         stored = SAFETENSORS_DTYPES[tensor.dtype].name
+        if stored == "int8":  # its scales and products are floats
+            continue
         sizes[stored if stored in COMPUTE_DTYPES else "float32"] += tensor.n_bytes
-    in_file = max(sizes, key=lambda dtype: sizes[dtype])
+    in_file = max(sizes, key=lambda dtype: sizes[dtype], default="float32")
     if device.type != "cpu" or in_file == "float32":
         return in_file, []
     note = f"the file holds {in_file}; on a CPU it runs as float32 (--dtype {in_file} keeps it)"
@@ -57,7 +59,7 @@ def _needed(source: ModelSource, device: Device, dtype: str, cache_tokens: int) 
     weights = count_parameters(config) * element
     if device.type == "cpu" and source.plan is not None:  # mapped tensors take none
         tensors = source.plan.checkpoint.tensors.values()
-        copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name != dtype)
+        copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name not in (dtype, "int8"))
         weights = min(weights, copied * element // 2)
     elif device.type == "cpu" and dtype != "float32":  # drawn in float32 first
         weights += count_parameters(config) * 4

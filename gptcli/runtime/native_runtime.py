@@ -55,6 +55,7 @@ def read_parameters(
     """
     if source.plan is not None:
         config, parameters, notes = read_arrays(source.plan, dtype)
+        quantize = quantize and not source.plan.is_int8
     else:
         assert random_model is not None
         config, notes = source.config, ()

@@ -10,6 +10,7 @@ from gptcli.config.dtypes import DTYPES, SAFETENSORS_DTYPES
 from gptcli.config.model_config import ModelConfig
 from gptcli.weights.detect import TensorMatch
 from gptcli.weights.head import EMBEDDING, HEAD, resolve_head
+from gptcli.weights.layouts import is_int8_scale
 from gptcli.weights.mapping import Array, map_file, view
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
@@ -21,8 +22,8 @@ def read_arrays(plan: LoadPlan, dtype: str) -> tuple[ModelConfig, dict[str, Arra
     """Return the final config, every parameter by our name, and notes on the head.
 
     bfloat16 numbers are uint16 here. In the file's own dtype nothing is copied: a parameter is a view of the
-    mapped file, a Conv1D matrix as its transpose. A tied head is left out. Raises `WeightsError` for tensors
-    that are missing, unexpected or misshapen.
+    mapped file, a Conv1D matrix as its transpose. Weights in int8 stay so. A tied head is left out.
+    Raises `WeightsError` for tensors that are missing, unexpected or misshapen.
     """
     check_report(plan, load_report(plan))
     parameters: dict[str, Array] = {}
@@ -33,7 +34,10 @@ def read_arrays(plan: LoadPlan, dtype: str) -> tuple[ModelConfig, dict[str, Arra
     config, notes = resolve_head(plan, parameters, equal=np.array_equal)
     if plan.head_is_embedding:
         stored[EMBEDDING] = stored[HEAD]
-    return config, {name: convert(array, stored[name], dtype) for name, array in parameters.items()}, notes
+    for name, array in parameters.items():
+        if stored[name] != "int8":
+            parameters[name] = convert(array, stored[name], "float32" if is_int8_scale(name) else dtype)
+    return config, parameters, notes
 
 
 def map_matches(plan: LoadPlan, access: int = mmap.ACCESS_READ) -> Iterator[tuple[TensorMatch, Array]]:

@@ -18,6 +18,7 @@ TORCH_WRAPPERS = re.compile(
 )
 # Heads for other tasks, next to a language model: transformers' classifiers, TRL's value head and the like.
 OTHER_HEAD = re.compile(r"(score|classifier|qa_outputs|(?!lm_head|out_head)\w+_heads?)\.")
+INT8 = "I8"
 MAX_MISSING = 2000  # parameters that a report lists one by one
 ADAPTER = re.compile(r"\.lora_|\.modules_to_save\.|^prompt_embeddings$|\.base_layer\.")
 
@@ -67,6 +68,11 @@ class DetectedLayout:
     def by_target(self) -> Mapping[str, TensorMatch]:
         """The tensor that fills each of our parameters, by our name."""
         return {target: match for match in self.matches for target in match.targets}
+
+    @property
+    def is_int8(self) -> bool:
+        """True if the file holds linears in int8, each with a scale for every row."""
+        return any(match.tensor.dtype == INT8 for match in self.matches)
 
     def check_count(self, config: ModelConfig) -> None:
         """Raise `WeightsError` for a few names that claim millions of parameters: all would be reported."""

@@ -35,20 +35,28 @@ def open_checkpoint(path: Path) -> Checkpoint:
     return read_file_header(path)
 
 
+def is_pickle(path: Path) -> bool:
+    """Return whether a file is one of PyTorch's checkpoints, by its name or its first bytes."""
+    return path.suffix.lower() in PICKLES or _beginning(path).startswith((b"PK\x03\x04", b"\x80\x02"))
+
+
 def _not_safetensors(path: Path) -> str:
-    """Return what a file of another kind is, by its first bytes and the ending of its name."""
-    beginning = b""
-    if path.is_file():  # opening a pipe would wait for a writer
-        try:
-            with path.open("rb") as file:
-                beginning = file.read(len(LFS_POINTER))
-        except OSError as error:
-            return f"{path}: cannot be read: {error.strerror}"
-    if beginning == LFS_POINTER:
+    """Return what a file of another kind is."""
+    if _beginning(path) == LFS_POINTER:
         return lfs_message(path)
-    if path.suffix.lower() in PICKLES or beginning.startswith((b"PK\x03\x04", b"\x80\x02")):
+    if is_pickle(path):
         return pickle_message(path)
     return f"{path}: expected a .safetensors file, or a folder with {SINGLE} or {INDEX}"
+
+
+def _beginning(path: Path) -> bytes:
+    if not path.is_file():  # opening a pipe would wait for a writer
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(LFS_POINTER))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _open_shards(index: Path) -> Checkpoint:

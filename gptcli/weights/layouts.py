@@ -30,6 +30,33 @@ def templates(name: str) -> tuple[str, str]:
     return of_block, re.sub(NUMBER, "{e}", of_block, count=1)
 
 
+# The weights that a model in int8 has in int8, each with a scale for every row; routers stay in floats.
+_QUANTIZED = re.compile(
+    r"(out_head|.*\.(W_query|W_key|W_value|out_proj|layers\.[02]|gate_proj|up_proj|down_proj|fc[123]\.[^.]+))"
+    r"\.weight"
+)
+
+
+def is_quantized(name: str) -> bool:
+    """Return whether an int8 model has this parameter of ours, a weight, in int8."""
+    return _QUANTIZED.fullmatch(name) is not None
+
+
+def is_int8_scale(name: str) -> bool:
+    """Return whether a parameter of ours is the scales of an int8 weight, one for each row."""
+    return name.endswith(".scale") and is_quantized(scaled_weight(name))
+
+
+def scaled_weight(scale: str) -> str:
+    """Return the name of the weight that these scales belong to."""
+    return scale.removesuffix("scale") + "weight"
+
+
+def scale_of(weight: str) -> str:
+    """Return the name of the scales of a weight."""
+    return weight.removesuffix("weight") + "scale"
+
+
 def fill(template: str, block: int | None, expert: int | None) -> str:
     """Return a template with the block's number in place of `{i}` and the expert's in place of `{e}`."""
     return template.replace("{i}", str(block)).replace("{e}", str(expert))
@@ -179,13 +206,22 @@ _TUTORIAL_NAMES = (
     "out_head.weight",
 )
 
+_TUTORIAL_RULES = (
+    *(Rule(name, name) for name in _TUTORIAL_NAMES),
+    *_feed_forwards("trf_blocks.{i}.ff.", "trf_blocks.{i}.ff."),
+    Rule("", "trf_blocks.{i}.att.mask", "ignore"),
+)
+
 TUTORIAL = Layout(
     "tutorial",
     "the tutorial's",
     (
-        *(Rule(name, name) for name in _TUTORIAL_NAMES),
-        *_feed_forwards("trf_blocks.{i}.ff.", "trf_blocks.{i}.ff."),
-        Rule("", "trf_blocks.{i}.att.mask", "ignore"),
+        *_TUTORIAL_RULES,
+        *(
+            Rule(scale_of(rule.target), scale_of(rule.source))
+            for rule in _TUTORIAL_RULES
+            if is_quantized(rule.target)
+        ),
     ),
     ("tok_emb.weight", "pos_emb.weight", "trf_blocks.0.att.W_query.weight"),
 )

@@ -11,8 +11,10 @@ from torch import Tensor
 from gptcli.config.model_config import ModelConfig
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
+from gptcli.model.int8 import Int8Linear
 from gptcli.weights.arrays import map_matches
 from gptcli.weights.head import EMBEDDING, HEAD, resolve_head
+from gptcli.weights.layouts import is_int8_scale
 from gptcli.weights.mapping import Array
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
@@ -33,15 +35,24 @@ def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) ->
     """Return a model with the checkpoint's weights in `dtype` on `device`.
 
     On the CPU and in the file's own dtype nothing is copied: every parameter is a view of the mapped file, a
-    Conv1D matrix as its transpose. Raises `WeightsError` where tensors are missing, unexpected or misshapen.
+    Conv1D matrix as its transpose. Weights in int8 stay so. Raises `WeightsError` where tensors
+    are missing, unexpected or misshapen.
     """
     check_report(plan, load_report(plan))
     tensors = dict(_read_tensors(plan))
     config, notes = resolve_head(plan, tensors, equal=torch.equal)
-    state = {name: tensor.to(device=device, dtype=dtype) for name, tensor in tensors.items()}
+    state = {}
+    for name, tensor in tensors.items():
+        keeps_dtype = tensor.dtype == torch.int8 or is_int8_scale(name)
+        state[name] = tensor.to(device=device, dtype=None if keeps_dtype else dtype)
     if config.tie_embeddings:
         state[HEAD] = state[EMBEDDING]
     model = empty_model(config)
+    for scale in filter(is_int8_scale, state):
+        path = scale.removesuffix(".scale")
+        parent, _, child = path.rpartition(".")
+        linear = Int8Linear.of(state[f"{path}.weight"], state[scale], state.get(f"{path}.bias"))
+        setattr(model.get_submodule(parent), child, linear)
     model.load_state_dict(state, assign=True)
     model.tie_head()
     return LoadedWeights(model.requires_grad_(False), config, notes)

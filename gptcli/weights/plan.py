@@ -59,6 +59,11 @@ class LoadPlan:
         return self.checkpoint.path.parent == presets_folder()
 
     @property
+    def is_int8(self) -> bool:
+        """True if the file holds linears in int8, each with a scale for every row."""
+        return self.detected.is_int8
+
+    @property
     def checkpoint(self) -> Checkpoint:
         """The tensors of the file."""
         return self.detected.checkpoint
@@ -158,6 +163,8 @@ def _check_sidecar(sidecar: ConfigSource, inferred: Mapping[str, Any]) -> None:
 def _infer_head(detected: DetectedLayout, sidecar: ConfigSource) -> tuple[Head, bool]:
     """Return the use of the file's head, and whether the file has the embedding under the head's name."""
     present = detected.by_target
+    if "out_head.scale" in present:  # rows of its own, even if they are those of a tied embedding
+        return "own", False
     has_head, has_embedding = "out_head.weight" in present, "tok_emb.weight" in present
     tied = sidecar.values.get("tie_embeddings")  # None: not declared
     if has_head and not has_embedding and (tied or (tied is None and detected.layout is not TUTORIAL)):

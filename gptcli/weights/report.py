@@ -8,8 +8,8 @@ from typing import Literal
 from gptcli.config.dtypes import DTYPES, WEIGHT_DTYPES
 from gptcli.config.shapes import Shape, parameter_shapes
 from gptcli.errors import WeightsError
-from gptcli.weights.detect import TensorMatch, shorten
-from gptcli.weights.layouts import NUMBER, fill, templates
+from gptcli.weights.detect import INT8, TensorMatch, shorten
+from gptcli.weights.layouts import NUMBER, fill, is_quantized, scale_of, templates
 from gptcli.weights.plan import LoadPlan
 
 Action = Literal["as is", "transposed", "split", "tied", "ignored", "missing", "unexpected", "wrong shape"]
@@ -37,6 +37,9 @@ class Row:
 def load_report(plan: LoadPlan) -> list[Row]:
     """Return a row for every tensor of the file, then one for every parameter that no tensor fills."""
     expected = parameter_shapes(plan.config)
+    for target, match in plan.detected.by_target.items():
+        if match.tensor.dtype == INT8 and is_quantized(target):
+            expected[scale_of(target)] = expected.get(target, ())[:1]
     rows = [_row(plan, match, expected) for match in plan.detected.matches]
     filled = {target for row in rows for target in row.targets}
     if plan.head in ("embedding", "unused") and not plan.head_is_embedding:
@@ -77,10 +80,11 @@ def _row(plan: LoadPlan, match: TensorMatch, expected: dict[str, Shape]) -> Row:
         return Row(match.name, (), "ignored", "a mask buffer, not a weight")
     if targets == ("out_head.weight",) and plan.config.tie_embeddings:
         if not plan.head_is_embedding:
-            return Row(match.name, (), "ignored", "config.json ties the head to the embedding")
+            return Row(match.name, (), "ignored", "the config ties the head to the embedding")
         targets = ("tok_emb.weight",)
         return Row(match.name, (*targets, "out_head.weight"), action, "the head serves as embedding")
-    if match.tensor.dtype not in FLOATS:
+    is_int8 = match.tensor.dtype == INT8 and scale_of(targets[0]) in expected
+    if match.tensor.dtype not in FLOATS and not is_int8:
         detail = f"dtype {match.tensor.dtype}, where one of {', '.join(FLOATS)} is expected"
         return Row(match.name, targets, "wrong shape", detail)
     wanted = expected.get(targets[0])
