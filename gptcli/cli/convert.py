@@ -40,14 +40,12 @@ def convert(arguments: ConvertArguments) -> None:
     """
     notes = Notes(arguments.quiet)
     max_file_bytes = parse_size(arguments.shard_size)
-    from gptcli.api import exit_on_bus_error
     from gptcli.convert.run import ConversionOptions, check_output
     from gptcli.convert.run import convert as convert_checkpoint
     from gptcli.weights.source import local_weights
 
     check_output(arguments.output, force=arguments.force)
     source, found = local_weights(arguments.source, show_progress=options.shows_progress(notes), pickles=True)
-    exit_on_bus_error(f"error: {source}: another program changed it while it was read\n")
     values = vars(arguments) | {"max_file_bytes": max_file_bytes, "overrides": arguments.set or ()}
     writer = OutputWriter(None)
     with _progress(notes) as advance:

@@ -17,10 +17,10 @@ from torch import Tensor
 
 from gptcli.config.dtypes import DTYPES, SAFETENSORS_DTYPES
 from gptcli.convert.state_dict import find_config, find_state_dict
-from gptcli.convert.tensors import Tensors
+from gptcli.convert.tensors import Tensors, keep_last
 from gptcli.errors import WeightsError
 from gptcli.weights.header import LFS_POINTER, Checkpoint, TensorInfo, lfs_message, stamp_of
-from gptcli.weights.mapping import Array, map_file, view
+from gptcli.weights.mapping import Array, read
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class Pickle:
     tensors: Mapping[str, Tensor]
     skipped: tuple[str, ...]
     config: Mapping[str, Any] | None
-    is_mapped: bool
+    has_offsets: bool
 
 
 def read_pickle(path: Path, key: str | None) -> Pickle:
@@ -66,10 +66,10 @@ def join_pickles(path: Path, pickles: list[Pickle]) -> Tensors:
                 raise WeightsError(f"{pickle.path}: tensor {name!r} is in {infos[name].file}, too")
             infos[name], sources[name] = info, (pickle, pickle.tensors[name])
 
-    def read(name: str) -> Array:
+    def read_one(name: str) -> Array:
         pickle, tensor = sources[name]
-        if pickle.is_mapped:
-            return _mapped_view(infos[name], tensor.stride())
+        if pickle.has_offsets:
+            return _read_in_order(infos[name], tensor.stride())
         if tensor.dtype == torch.bfloat16:
             tensor = tensor.view(torch.uint16)
         numbers: Array = tensor.numpy()
@@ -77,16 +77,16 @@ def join_pickles(path: Path, pickles: list[Pickle]) -> Tensors:
 
     config = next((pickle.config for pickle in pickles if pickle.config), None)
     skipped = tuple(dict.fromkeys(key for pickle in pickles for key in pickle.skipped))
-    return Tensors(Checkpoint(path, infos), read, config, skipped)
+    return Tensors(Checkpoint(path, infos), keep_last(read_one), config, skipped)
 
 
-def _mapped_view(info: TensorInfo, strides: tuple[int, ...]) -> Array:
-    """Return a tensor's numbers where they lie in the file, in any order of its axes."""
+def _read_in_order(info: TensorInfo, strides: tuple[int, ...]) -> Array:
+    """Return a copy of a tensor's numbers, which may lie in the file in any order of its axes."""
     reach = 1 + sum((n - 1) * stride for n, stride in zip(info.shape, strides, strict=True))
     n_items = reach if 0 not in info.shape else 0
     item = SAFETENSORS_DTYPES[info.dtype].n_bytes
     flat = replace(info, shape=(n_items,), end=info.begin + n_items * item)
-    numbers = view(flat, map_file(info))
+    numbers = read(flat)
     return np.lib.stride_tricks.as_strided(
         numbers, info.shape, [stride * item for stride in strides], writeable=False
     )
@@ -97,7 +97,7 @@ def _headers(pickle: Pickle) -> Iterator[tuple[str, TensorInfo]]:
     stamp = stamp_of(pickle.path.stat())
     for name, tensor in pickle.tensors.items():
         begin = 0
-        if pickle.is_mapped:
+        if pickle.has_offsets:
             storage: Any = tensor.untyped_storage()
             begin = storage._checkpoint_offset + tensor.storage_offset() * tensor.element_size()
         dtype = DTYPES[str(tensor.dtype).removeprefix("torch.")].safetensors

@@ -3,7 +3,7 @@
 import stat
 from pathlib import Path
 
-from gptcli.convert.tensors import Tensors, mapped_tensors
+from gptcli.convert.tensors import Tensors, tensors_of_files
 from gptcli.errors import WeightsError
 from gptcli.weights.files import is_pickle, open_checkpoint
 from gptcli.weights.folders import SHARD, find_weights, weights_pickles
@@ -19,7 +19,7 @@ def open_source(path: Path, key: str | None) -> Tensors:
         from gptcli.convert.pickles import join_pickles, read_pickle  # which import torch
 
         return join_pickles(path, [read_pickle(pickle, key) for pickle in pickles])
-    return mapped_tensors(open_checkpoint(path))
+    return tensors_of_files(open_checkpoint(path))
 
 
 def _pickles_of(path: Path) -> list[Path]:

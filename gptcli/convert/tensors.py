@@ -2,10 +2,11 @@
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.mapping import Array, map_file, view
+from gptcli.weights.mapping import Array, read
 
 
 @dataclass(frozen=True)
@@ -21,7 +22,12 @@ class Tensors:
     skipped: tuple[str, ...] = ()
 
 
-def mapped_tensors(checkpoint: Checkpoint) -> Tensors:
-    """Return the tensors of safetensors files; each is a view of a mapping that lives as long as the view."""
+def tensors_of_files(checkpoint: Checkpoint) -> Tensors:
+    """Return the tensors of safetensors files."""
     tensors = checkpoint.tensors
-    return Tensors(checkpoint, lambda name: view(tensors[name], map_file(tensors[name])))
+    return Tensors(checkpoint, keep_last(lambda name: read(tensors[name])))
+
+
+def keep_last(read_one: Callable[[str], Array]) -> Callable[[str], Array]:
+    """Return a function that keeps the tensor that it read last: query, key and value are read in turn."""
+    return lru_cache(maxsize=1)(read_one)

@@ -42,10 +42,7 @@ def map_file(tensor: TensorInfo, access: int = mmap.ACCESS_READ) -> mmap.mmap:
 
 def view(tensor: TensorInfo, mapped: mmap.mmap) -> Array:
     """Return a tensor's numbers where they lie, at any address; bfloat16 as uint16."""
-    numpy_name = SAFETENSORS_DTYPES[tensor.dtype].numpy
-    if numpy_name is None:
-        raise WeightsError(f"{tensor.file}: dtype {tensor.dtype} cannot be read number by number")
-    dtype = np.dtype(numpy_name)
+    dtype = _numpy_dtype(tensor)
     try:
         numbers = np.frombuffer(
             mapped, dtype, tensor.n_bytes // dtype.itemsize, tensor.data_start + tensor.begin
@@ -53,3 +50,22 @@ def view(tensor: TensorInfo, mapped: mmap.mmap) -> Array:
     except ValueError:
         raise WeightsError(f"{tensor.file}: corrupt or incomplete: it ends before its tensors do") from None
     return numbers.reshape(tensor.shape)
+
+
+def read(tensor: TensorInfo) -> Array:
+    """Return a copy of a tensor's numbers; unlike a mapping it is safe from a file that is cut meanwhile."""
+    dtype = _numpy_dtype(tensor)
+    n_items = tensor.n_bytes // dtype.itemsize
+    with open_file(tensor) as file:
+        file.seek(tensor.data_start + tensor.begin)
+        numbers = np.fromfile(file, dtype, n_items)
+    if numbers.size < n_items:
+        raise WeightsError(f"{tensor.file}: corrupt or incomplete: it ends before its tensors do")
+    return numbers.reshape(tensor.shape)
+
+
+def _numpy_dtype(tensor: TensorInfo) -> np.dtype[Any]:
+    name = SAFETENSORS_DTYPES[tensor.dtype].numpy
+    if name is None:
+        raise WeightsError(f"{tensor.file}: dtype {tensor.dtype} cannot be read number by number")
+    return np.dtype(name)

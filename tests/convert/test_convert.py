@@ -22,6 +22,7 @@ from gptcli.engine.native import library
 from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel, generate_text_simple
 from gptcli.runtime import load
+from gptcli.weights.head import resolve_head
 from gptcli.weights.source import select_source
 from tests.conftest import Result
 from tests.decoding import decode_ids
@@ -309,7 +310,10 @@ class TestInt8:
         for prompt in ("Hello", "Once upon a time"):
             mine, theirs = generate(saved, prompt, options), generate(quantized, prompt, options)
             assert mine.ids == theirs.ids
-            assert mine.completions[0].logprobs == theirs.completions[0].logprobs
+            expected = theirs.completions[0].logprobs
+            if engine == "torch":  # whose sums depend on where its memory begins
+                expected = pytest.approx(expected, rel=1e-5)
+            assert mine.completions[0].logprobs == expected
 
     def test_the_file_is_a_quarter_and_nothing_of_it_is_copied(self, convert, tmp_path, model):
         from gptcli.weights.arrays import read_arrays
@@ -458,6 +462,22 @@ class TestRefusals:
         assert convert(*arguments, "teacher").status == 0
         assert converted_ids(tmp_path / "out") == model_ids(other)
         assert "--key none: expected one of student, teacher" in convert(*arguments, "none", "--force").err
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "pytorch_model.bin"])
+    def test_a_source_that_is_cut_while_it_is_read(self, convert, tmp_path, monkeypatch, name):
+        model = lively_model(tiny_config())
+        folder = save_huggingface(model, tmp_path / "in")
+        if name.endswith(".bin"):
+            torch.save(huggingface_state(model), folder / name)
+            (folder / "model.safetensors").unlink()
+        whole = resolve_head
+
+        def cut(*arguments, **options):
+            os.truncate(folder / name, 4096)
+            return whole(*arguments, **options)
+
+        monkeypatch.setattr("gptcli.convert.run.resolve_head", cut)
+        assert "another program changed it while it was read" in self.fails(convert, folder)
 
     def test_sizes_of_shards(self):
         assert parse_size("5GB") == 5_000_000_000
