@@ -47,8 +47,8 @@ class ConvertArguments:
         Literal["float32", "bfloat16", "float16", "int8"] | None,
         option(
             "--dtype",
-            "int8 is what generate --quantize int8 makes, with scales, in the tutorial's layout; default: the"
-            " source's own.",
+            "int8 is what generate --quantize int8 makes, with scales, in the tutorial's layout, the rest in"
+            " float32; default: the source's own.",
             RESULT,
         ),
     ] = None

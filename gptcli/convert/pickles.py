@@ -4,6 +4,7 @@ A checkpoint is a zip archive with a pickle of names and shapes; the numbers lie
 Files from before PyTorch 1.6 are read whole. Source: PyTorch's documentation, "Serialization semantics".
 """
 
+import mmap
 import re
 import zipfile
 from collections.abc import Iterator, Mapping
@@ -21,6 +22,9 @@ from gptcli.convert.tensors import Tensors, keep_last
 from gptcli.errors import WeightsError
 from gptcli.weights.header import LFS_POINTER, Checkpoint, TensorInfo, lfs_message, stamp_of
 from gptcli.weights.mapping import Array, read
+
+# What `weights_only` lets a pickle of a few bytes call, to fill any memory: bytearray(10**12).
+ALLOCATION = b"\nbytearray\n"
 
 
 @dataclass(frozen=True)
@@ -107,22 +111,38 @@ def _headers(pickle: Pickle) -> Iterator[tuple[str, TensorInfo]]:
 
 def _check_archive(path: Path) -> bool:
     """Return whether the file is a zip archive; raise `WeightsError` for one that would unpack to more."""
-    with path.open("rb") as file:
-        if file.read(len(LFS_POINTER)) == LFS_POINTER:
-            raise WeightsError(lfs_message(path))
     if not zipfile.is_zipfile(path):
+        _check_stream(path)
         return False
     try:
         with zipfile.ZipFile(path) as archive:
             records = archive.infolist()
+            is_stored = all(record.compress_type == zipfile.ZIP_STORED for record in records)
+            pickles = [r.filename for r in records if is_stored and r.filename.endswith(".pkl")]
+            allocates = any(ALLOCATION in archive.read(name) for name in pickles)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise WeightsError(f"{path}: corrupt or incomplete: {error}") from None
     unpacked, size = sum(record.file_size for record in records), path.stat().st_size
-    if unpacked > size or any(record.compress_type != zipfile.ZIP_STORED for record in records):
+    if unpacked > size or not is_stored:
         raise WeightsError(
             f"{path}: an archive of {size:,} bytes that unpacks to {unpacked:,}; PyTorch does not compress"
         )
+    if allocates:
+        raise WeightsError(_refusal(path, "GLOBAL builtins.bytearray"))
     return True
+
+
+def _check_stream(path: Path) -> None:
+    """Raise `WeightsError` for a file that is no pickle, or one that would fill the memory."""
+    with path.open("rb") as file:
+        beginning = file.read(len(LFS_POINTER))
+        if beginning == LFS_POINTER:
+            raise WeightsError(lfs_message(path))
+        if not beginning.startswith(b"\x80"):
+            raise WeightsError(_refusal(path, "it is neither a zip archive nor a pickle"))
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            if mapped.find(ALLOCATION) >= 0:
+                raise WeightsError(_refusal(path, "GLOBAL builtins.bytearray"))
 
 
 def _check_tensor(path: Path, name: str, tensor: Tensor) -> None:

@@ -160,8 +160,8 @@ def _choose_layout(
 def _output_tensors(
     parameters: dict[str, Parameter], layout: Layout, config: ModelConfig, dtype: OutputDType | None
 ) -> Iterator[OutputTensor]:
-    if dtype == "int8":
-        return lay_out(quantized(parameters), layout, config, None)
+    if dtype == "int8":  # what stays in floats is float32, so that nothing of the file is converted
+        return lay_out(quantized(parameters), layout, config, "float32")
     if dtype is None and layout is TUTORIAL:
         return lay_out(parameters, layout, config, None)
     return lay_out(with_zeros(widened(parameters), config), layout, config, dtype)

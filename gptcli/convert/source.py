@@ -6,7 +6,7 @@ from pathlib import Path
 from gptcli.convert.tensors import Tensors, tensors_of_files
 from gptcli.errors import WeightsError
 from gptcli.weights.files import is_pickle, open_checkpoint
-from gptcli.weights.folders import SHARD, find_weights, weights_pickles
+from gptcli.weights.folders import SHARD, find_weights, snapshot, weights_pickles
 
 
 def open_source(path: Path, key: str | None) -> Tensors:
@@ -32,6 +32,7 @@ def _pickles_of(path: Path) -> list[Path]:
         if path.exists() and not stat.S_ISREG(path.stat().st_mode):
             raise WeightsError(f"{path}: not a regular file; a checkpoint is read from a file on disk")
         return []
+    path = snapshot(path)
     try:
         find_weights(path)
     except WeightsError:

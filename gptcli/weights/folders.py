@@ -24,7 +24,7 @@ def find_weights(folder: Path) -> Path:
     A folder of the Hugging Face cache stands for its snapshot. Raises `WeightsError` for a folder without
     one model, with what it holds and what to do next.
     """
-    folder = _snapshot(folder)
+    folder = snapshot(folder)
     found = next((folder / name for name in (SINGLE, INDEX) if (folder / name).is_file()), None)
     if any((folder / name).is_file() for name in ("adapter_config.json", "adapter_model.safetensors")):
         reason = "it has adapter_config.json" if found is None else f"with {found.name} next to it"
@@ -57,7 +57,7 @@ def weights_pickles(folder: Path) -> list[Path]:
     return [path for path in files if not NOT_WEIGHTS.fullmatch(path.name)]
 
 
-def _snapshot(folder: Path) -> Path:
+def snapshot(folder: Path) -> Path:
     """Return the snapshot in a folder of the Hugging Face cache, `models--owner--name`; else the folder."""
     snapshots = folder / "snapshots"
     if not (folder.name.startswith("models--") and snapshots.is_dir()):

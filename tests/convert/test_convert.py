@@ -30,6 +30,7 @@ from tests.models import (
     huggingface_config,
     huggingface_state,
     lively_model,
+    peak_bytes,
     save_huggingface,
     save_tutorial,
     sparse_safetensors,
@@ -315,11 +316,14 @@ class TestInt8:
                 expected = pytest.approx(expected, rel=1e-5)
             assert mine.completions[0].logprobs == expected
 
-    def test_the_file_is_a_quarter_and_nothing_of_it_is_copied(self, convert, tmp_path, model):
+    @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16], ids=str)
+    def test_nothing_of_the_file_is_copied(self, convert, tmp_path, model, stored):
         from gptcli.weights.arrays import read_arrays
         from gptcli.weights.plan import plan_load
 
         source = save_huggingface(model, tmp_path / "in")
+        state = {name: t.to(stored) for name, t in huggingface_state(model).items()}
+        save_file(state, source / "model.safetensors", {"format": "pt"})
         assert convert(source, tmp_path / "out", "--dtype", "int8").status == 0
         _, arrays, _ = read_arrays(plan_load(tmp_path / "out", []), "float32")
         assert arrays["out_head.weight"].dtype == "int8"
@@ -340,6 +344,15 @@ class TestInt8:
         head = load_file(tmp_path / "float" / "model.safetensors")["lm_head.weight"]
         expected = first["out_head.weight"].float() * first["out_head.scale"][:, None]
         assert torch.equal(head, expected)
+
+    def test_a_difference_is_that_of_the_numbers_it_stands_for(self, convert, tmp_path, model, cli):
+        source = save_huggingface(model, tmp_path / "in")
+        assert convert(source, tmp_path / "out", "--dtype", "int8").status == 0
+        result = cli("inspect", tmp_path / "out", "--diff", source, "--json")
+        rows = {row["name"]: row for row in json.loads(result.out)["parameters"]}
+        assert rows["tok_emb.weight"]["verdict"] == "equal"
+        scale = load_file(tmp_path / "out" / "model.safetensors")["trf_blocks.0.ff.layers.0.scale"]
+        assert 0 < rows["trf_blocks.0.ff.layers.0.weight"]["largest_absolute"] <= scale.max().item() * 0.51
 
     def test_missing_scales_are_named(self, convert, tmp_path, model, cli):
         source = save_huggingface(model, tmp_path / "in")
@@ -402,6 +415,23 @@ class TestRefusals:
             for record in stored.infolist():
                 bomb.writestr(record.filename, stored.read(record))
         assert "unpacks to 4," in self.fails(convert, tmp_path / "bomb.pt")
+
+    @pytest.mark.parametrize("is_archive", [True, False])
+    def test_a_pickle_that_would_fill_the_memory(self, convert, tmp_path, is_archive):
+        """`weights_only` allows bytearray(n): 1 kB took 2 GB."""
+        path = tmp_path / "m.pt"
+        call = b"cbuiltins\nbytearray\n\x8a\x05" + (2 * 10**9).to_bytes(5, "little") + b"\x85R"
+        content = b"\x80\x02}X\x01\x00\x00\x00a" + call + b"s."
+        path.write_bytes(content)
+        if is_archive:
+            torch.save({}, tmp_path / "empty.pt")
+            empty = zipfile.ZipFile(tmp_path / "empty.pt")
+            with empty, zipfile.ZipFile(path, "w") as archive:
+                for name in empty.namelist():
+                    archive.writestr(name, content if name.endswith("data.pkl") else empty.read(name))
+        before = peak_bytes()
+        assert "holds an object of builtins.bytearray" in self.fails(convert, path)
+        assert peak_bytes() - before < 500e6
 
     def test_a_tensor_that_repeats_its_numbers(self, convert, tmp_path):
         torch.save({"wte.weight": torch.ones(1).expand(1 << 16, 1 << 16)}, tmp_path / "m.pt")

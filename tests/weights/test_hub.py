@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,11 +12,13 @@ import huggingface_hub
 import huggingface_hub.utils.logging as hub_logging
 import huggingface_hub.utils.tqdm
 import pytest
+import torch
+from safetensors.torch import load_file
 
 from gptcli.errors import UsageError, WeightsError
 from gptcli.weights.hub import fetch
 from gptcli.weights.hub_names import HubName, is_hub_name, parse_hub_name
-from tests.models import lively_model, save_huggingface, tiny_config
+from tests.models import huggingface_state, lively_model, save_huggingface, tiny_config
 from tests.weights.hub_server import COMMIT, Hub, files_of, running
 
 hub_tqdm = sys.modules["huggingface_hub.utils.tqdm"]
@@ -308,3 +312,17 @@ class TestRefusedToken:
 def test_a_variable_of_the_library_that_is_out_of_date_prints_nothing(ask):
     done = ask(*ASK, "-w", NAME, "--quiet", HF_HUB_ENABLE_HF_TRANSFER="1")
     assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_pickles_of_a_repository_are_converted(hub, tmp_path):
+    model = lively_model(tiny_config(vocab_size=50257, tie_embeddings=True))
+    del hub.files["model.safetensors"], hub.files["onnx/model.safetensors"]
+    torch.save(huggingface_state(model), tmp_path / "pytorch_model.bin")
+    hub.files["pytorch_model.bin"] = (tmp_path / "pytorch_model.bin").read_bytes()
+    env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    env |= {"no_proxy": "127.0.0.1,localhost", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "gptcli.convert", NAME, "out", "-q"]
+    done = subprocess.run(command, env=os.environ | env, cwd=tmp_path, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"wte.weight" in done.stdout
+    assert torch.equal(load_file(tmp_path / "out" / "model.safetensors")["wte.weight"], model.tok_emb.weight)
