@@ -1,8 +1,7 @@
 """The plan of a conversion: which tensor of the new files comes from which of the old ones, and how."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import product
 from math import prod
 
 import numpy as np
@@ -15,7 +14,7 @@ from gptcli.engine.native.quantize import to_int8
 from gptcli.errors import WeightsError
 from gptcli.weights.arrays import convert
 from gptcli.weights.detect import TensorMatch
-from gptcli.weights.layouts import Layout, Rule, fill, is_int8_scale, is_quantized, scale_of
+from gptcli.weights.layouts import Layout, Rule, is_int8_scale, is_quantized, scale_of
 from gptcli.weights.mapping import Array
 
 HEAD, EMBEDDING = "out_head.weight", "tok_emb.weight"
@@ -97,35 +96,26 @@ def lay_out(
     parameters: Mapping[str, Parameter], layout: Layout, config: ModelConfig, dtype: str | None
 ) -> Iterator[OutputTensor]:
     """Yield the tensors of a layout, in `dtype` (None: in their own); the layout's rules in reverse."""
-    written: set[str] = set()
-    n_experts = max(config.n_experts, config.n_shared_experts)
-    for rule in layout.rules:
-        blocks = range(config.n_layers) if "{i}" in rule.source else range(1)
-        experts = range(n_experts) if "{e}" in rule.source else range(1)
-        for i, e in product(blocks, experts):
-            targets = [fill(target, i, e) for target in rule.targets]
-            # Some layouts know a parameter by several names. The first one is written.
-            if targets and all(target in parameters and target not in written for target in targets):
-                written.update(targets)
-                yield _output(fill(rule.source, i, e), rule, {t: parameters[t] for t in targets}, dtype)
+    for name, rule, targets in layout.written_as(parameters, config):
+        yield _output(name, rule, [parameters[target] for target in targets], dtype)
 
 
-def _output(name: str, rule: Rule, parts: Mapping[str, Parameter], dtype: str | None) -> OutputTensor:
-    first = next(iter(parts.values()))
+def _output(name: str, rule: Rule, parts: Sequence[Parameter], dtype: str | None) -> OutputTensor:
+    first = parts[0]
     wanted = first.dtype if dtype is None or first.dtype == "int8" else dtype
     shape = list(first.shape[::-1] if rule.is_transposed else first.shape)
     if rule.is_split:
         shape[rule.split_axis] *= 3
 
     def compute() -> Array:
-        arrays = [convert(part.read(), part.dtype, wanted) for part in parts.values()]
+        arrays = [convert(part.read(), part.dtype, wanted) for part in parts]
         if wanted == "float16" and any(np.isinf(array).any() for array in arrays):
             raise WeightsError(f"{name}: has numbers above 65,504, float16's largest; take --dtype bfloat16")
         if rule.is_transposed:
             arrays = [array.T if array.ndim == 2 else array for array in arrays]
         return np.concatenate(arrays, axis=rule.split_axis) if rule.is_split else arrays[0]
 
-    sources = tuple(dict.fromkeys(part.source for part in parts.values() if part.source))
+    sources = tuple(dict.fromkeys(part.source for part in parts if part.source))
     return OutputTensor(name, sources, tuple(shape), wanted, compute)
 
 

@@ -102,4 +102,4 @@ def hint_for(path: Path) -> str:
         name = f"{OWNERS[name]}/{name}"
     elif not re.fullmatch(r"[A-Za-z0-9][\w.-]*/[\w.-]+", name) or path.parent.is_dir():
         return ""
-    return f"; if it is a repository on the Hugging Face hub: --weights {PREFIX}{name}"
+    return f"; if it is a repository on the Hugging Face hub, give {PREFIX}{name}"

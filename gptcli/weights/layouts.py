@@ -8,12 +8,14 @@ ignore      a buffer that some versions saved: matched as a whole name, never re
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import product
 from typing import Any, Literal
 
 from gptcli.config import nanogpt
+from gptcli.config.model_config import ModelConfig
 
 Transform = Literal["same", "transpose", "split", "split rows", "ignore"]
 
@@ -122,6 +124,22 @@ class Layout:
     def sources(self) -> Mapping[str, str]:
         """The layout's template for each template of ours; the first, where it has several."""
         return {target: rule.source for rule in reversed(self.rules) for target in rule.targets}
+
+    def written_as(
+        self, parameters: Collection[str], config: ModelConfig
+    ) -> Iterator[tuple[str, Rule, list[str]]]:
+        """Yield the tensors of a file with these parameters of ours: name, rule, and what is in it."""
+        written: set[str] = set()
+        n_experts = max(config.n_experts, config.n_shared_experts)
+        for rule in self.rules:
+            blocks = range(config.n_layers) if "{i}" in rule.source else range(1)
+            experts = range(n_experts) if "{e}" in rule.source else range(1)
+            for i, e in product(blocks, experts):
+                targets = [fill(target, i, e) for target in rule.targets]
+                # Some layouts know a parameter by several names. The first one is written.
+                if targets and all(target in parameters and target not in written for target in targets):
+                    written.update(targets)
+                    yield fill(rule.source, i, e), rule, targets
 
     @cached_property
     def rule_of(self) -> Mapping[str, Rule]:

@@ -261,8 +261,8 @@ class TestNames:
     @pytest.mark.parametrize(
         ("typed", "hint"),
         [
-            ("openai-community/gpt2", "--weights hf:openai-community/gpt2"),
-            ("gpt2", "--weights hf:openai-community/gpt2"),
+            ("openai-community/gpt2", "give hf:openai-community/gpt2"),
+            ("gpt2", "give hf:openai-community/gpt2"),
         ],
     )
     def test_a_path_that_looks_like_a_repository_gets_a_hint(self, cli, tmp_path, monkeypatch, typed, hint):
