@@ -1,12 +1,12 @@
 """The source of a conversion: safetensors in any layout, or PyTorch's pickles."""
 
-import stat
 from pathlib import Path
 
 from gptcli.convert.tensors import Tensors, tensors_of_files
 from gptcli.errors import WeightsError
 from gptcli.weights.files import is_pickle, open_checkpoint
 from gptcli.weights.folders import SHARD, find_weights, snapshot, weights_pickles
+from gptcli.weights.header import require_regular
 
 
 def open_source(path: Path, key: str | None) -> Tensors:
@@ -29,8 +29,8 @@ def _pickles_of(path: Path) -> list[Path]:
     if path.is_file():
         return [path] if is_pickle(path) else []
     if not path.is_dir():
-        if path.exists() and not stat.S_ISREG(path.stat().st_mode):
-            raise WeightsError(f"{path}: not a regular file; a checkpoint is read from a file on disk")
+        if path.exists():
+            require_regular(path)
         return []
     path = snapshot(path)
     try:

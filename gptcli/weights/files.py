@@ -14,6 +14,7 @@ from gptcli.weights.header import (
     TensorInfo,
     lfs_message,
     read_file_header,
+    require_regular,
 )
 from gptcli.weights.hub_names import hint_for
 
@@ -62,6 +63,7 @@ def _beginning(path: Path) -> bytes:
 def _open_shards(index: Path) -> Checkpoint:
     """Read the headers of all shards that the index names; index and shards must agree on every tensor."""
     try:
+        require_regular(index)
         with index.open("rb") as file:
             text = file.read(MAX_HEADER_BYTES + 1)
         if text.startswith(LFS_POINTER):

@@ -13,6 +13,7 @@ from gptcli.weights.header import read_file_header
 SINGLE = "model.safetensors"
 INDEX = "model.safetensors.index.json"
 PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl", ".pickle")
+MAX_COMMIT_LENGTH = 100
 SHARD = re.compile(r"-(\d{5})-of-(\d{5})\.[a-z]+$")
 # Pickles that a Trainer writes next to the weights.
 NOT_WEIGHTS = re.compile(r"(training_args|optimizer|scheduler|scaler|rng_state|random_states)[\w.]*")
@@ -63,8 +64,11 @@ def snapshot(folder: Path) -> Path:
     if not (folder.name.startswith("models--") and snapshots.is_dir()):
         return folder
     main = folder / "refs" / "main"
-    if main.is_file() and (snapshots / main.read_text().strip()).is_dir():
-        return snapshots / main.read_text().strip()
+    if main.is_file():
+        with main.open("rb") as file:
+            commit = file.read(MAX_COMMIT_LENGTH).decode("ascii", errors="replace").strip()
+        if commit.isalnum() and (snapshots / commit).is_dir():
+            return snapshots / commit
     there = sorted(path for path in snapshots.iterdir() if path.is_dir())
     if len(there) == 1:
         return there[0]

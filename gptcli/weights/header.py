@@ -88,11 +88,16 @@ def stamp_of(status: os.stat_result) -> Stamp:
     return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
+def require_regular(path: Path) -> None:
+    """Raise `WeightsError` for a pipe, which would have to be waited for, and for a device."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise WeightsError(f"{path}: not a regular file; weights are read from a file on disk")
+
+
 def read_file_header(path: Path) -> Checkpoint:
     """Read the header of one `.safetensors` file; raise `WeightsError` unless header and size fit exactly."""
     try:
-        if not stat.S_ISREG(path.stat().st_mode):  # opening a pipe would wait for a writer
-            raise WeightsError(f"{path}: not a regular file; weights are read from a file on disk")
+        require_regular(path)
         with path.open("rb") as file:
             status = os.fstat(file.fileno())
             size = status.st_size

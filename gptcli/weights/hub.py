@@ -8,7 +8,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Literal
-from urllib.parse import quote
 
 from gptcli.errors import UsageError, WeightsError
 from gptcli.weights.hub_names import PREFIX, HubName, import_library, parse_hub_name
@@ -75,6 +74,8 @@ def _ask_hub(name: HubName) -> Answer:
 
     With a token that is not valid the hub refuses even what everyone may read.
     """
+    from urllib.parse import quote
+
     from huggingface_hub import constants, get_session, get_token
 
     url = f"{constants.ENDPOINT}/api/models/{name.repository}/revision/{quote(name.revision or 'main', '')}"

@@ -5,7 +5,6 @@ import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
 
 from gptcli.errors import UsageError
 
@@ -73,6 +72,8 @@ def _with_owner(name: str, repository: str) -> str:
 
 
 def _parse_url(name: str, url: re.Match[str]) -> HubName:
+    from urllib.parse import unquote
+
     endpoint: str = import_library().constants.ENDPOINT
     hosts = ("huggingface.co", "www.huggingface.co", "hf.co", endpoint.partition("://")[2])
     found = _WEB_PAGE.fullmatch(url["path"])

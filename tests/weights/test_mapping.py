@@ -86,7 +86,8 @@ def test_a_pipe_is_refused_and_not_waited_for(tmp_path):
     os.mkfifo(path)
     kept_open = os.open(path, os.O_RDWR)  # so that a reader would get these bytes instead of waiting
     os.write(kept_open, b"\0" * 8)
-    for named in (path, tmp_path):
+    os.mkfifo(tmp_path / "pipe.safetensors.index.json")
+    for named in (path, tmp_path, tmp_path / "pipe.safetensors.index.json"):
         with pytest.raises(WeightsError, match=r"not a regular file|neither model"):
             open_checkpoint(named)
     os.close(kept_open)
