@@ -26,9 +26,9 @@ def fetch(
 ) -> Path:
     """Return the folder in the cache with a repository's config and weights, or the file that is named.
 
-    Missing files are downloaded: safetensors, or, with `pickles`, pickles where there are none. `notes` get
-    the revision, and a word if the hub refuses the token, so that only the cache is left. Raises
-    `UsageError` for an invalid name, `WeightsError` for a repository that cannot be downloaded.
+    Missing files are downloaded: safetensors, or, with `pickles`, pickles where there are none. A note is
+    added to `notes` if the hub refuses the token, so that only the cache is left. Raises `UsageError` for an
+    invalid name, `WeightsError` for a repository that cannot be downloaded.
     """
     hub_name = parse_hub_name(name)
     huggingface_hub = import_library()
@@ -49,10 +49,8 @@ def fetch(
         return Path(folder)
 
     folder = download(wanted)
-    if notes is not None:
-        notes.append(f"{name}: revision {folder.name[:12]}, in {folder}")
-        if hub == "refuses the token":
-            notes.append(f"{name}: the hub refuses the token ({TOKEN}), so this is what the cache holds")
+    if notes is not None and hub == "refuses the token":
+        notes.append(f"{name}: the hub refuses the token ({TOKEN}), so this is what the cache holds")
     folder /= subfolder
     if file:
         if not (folder / file).is_file():

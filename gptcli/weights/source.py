@@ -114,7 +114,9 @@ def local_weights(
     if not is_hub_name(weights):
         return weights, []
     notes: list[str] = []
-    return fetch(str(weights), show_progress=show_progress, notes=notes, pickles=pickles), notes
+    path = fetch(str(weights), show_progress=show_progress, notes=notes, pickles=pickles)
+    snapshot = next((folder for folder in (path, *path.parents) if folder.parent.name == "snapshots"), path)
+    return path, [f"{weights}: revision {snapshot.name[:12]}, in {snapshot}", *notes]
 
 
 def _expand(weights: str | Path) -> Path:

@@ -22,7 +22,10 @@ from gptcli.engine.native import library
 from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel, generate_text_simple
 from gptcli.runtime import load
+from gptcli.weights.arrays import read_arrays
 from gptcli.weights.head import resolve_head
+from gptcli.weights.load import load_weights
+from gptcli.weights.plan import plan_load
 from gptcli.weights.source import select_source
 from tests.conftest import Result
 from tests.decoding import decode_ids
@@ -318,9 +321,6 @@ class TestInt8:
 
     @pytest.mark.parametrize("stored", [torch.float32, torch.bfloat16], ids=str)
     def test_nothing_of_the_file_is_copied(self, convert, tmp_path, model, stored):
-        from gptcli.weights.arrays import read_arrays
-        from gptcli.weights.plan import plan_load
-
         source = save_huggingface(model, tmp_path / "in")
         state = {name: t.to(stored) for name, t in huggingface_state(model).items()}
         save_file(state, source / "model.safetensors", {"format": "pt"})
@@ -330,6 +330,27 @@ class TestInt8:
         for name, array in arrays.items():
             assert not array.flags.owndata, name
             assert array.flags.aligned, name
+
+    def test_scales_stay_float32_in_every_dtype(self, convert, tmp_path, model):
+        source = save_huggingface(model, tmp_path / "in")
+        assert convert(source, tmp_path / "out", "--dtype", "int8").status == 0
+        saved, plan = load_file(tmp_path / "out" / "model.safetensors"), plan_load(tmp_path / "out", [])
+        _, arrays, _ = read_arrays(plan, "bfloat16")
+        loaded = load_weights(plan, device=torch.device("cpu"), dtype=torch.bfloat16).model.state_dict()
+        for name in ("out_head.scale", "trf_blocks.0.att.W_key.scale"):
+            assert torch.equal(torch.from_numpy(arrays[name].copy()), saved[name])
+            assert torch.equal(loaded[name], saved[name])
+
+    def test_its_head_is_used_though_a_config_ties_the_original(self, convert, tmp_path):
+        model = lively_model(tiny_config(tie_embeddings=True))
+        source = save_huggingface(model, tmp_path / "in")
+        assert convert(source, tmp_path / "out", "--dtype", "int8").status == 0
+        expected = converted_ids(tmp_path / "out")
+        config = tmp_path / "out" / "config.json"
+        config.write_text(json.dumps(json.loads(config.read_text()) | {"tie_embeddings": True}))
+        loaded = load(select_source(tmp_path / "out"), device="cpu")
+        assert loaded.model.out_head.weight.dtype == torch.int8
+        assert decode_ids(loaded.model, IDS, N, engine=loaded.engine) == expected
 
     def test_it_is_converted_back_and_on_as_it_is(self, convert, tmp_path, model):
         source = save_huggingface(model, tmp_path / "in")
