@@ -331,6 +331,13 @@ class TestInt8:
             assert not array.flags.owndata, name
             assert array.flags.aligned, name
 
+    @pytest.mark.parametrize("engine", ["auto", "torch"])
+    def test_to_ask_for_int8_again_changes_nothing(self, convert, tmp_path, model, engine):
+        source = save_huggingface(model, tmp_path / "in")
+        assert convert(source, tmp_path / "out", "--dtype", "int8").status == 0
+        once = converted_ids(tmp_path / "out", engine=engine)
+        assert converted_ids(tmp_path / "out", engine=engine, quantize=True) == once
+
     def test_scales_stay_float32_in_every_dtype(self, convert, tmp_path, model):
         source = save_huggingface(model, tmp_path / "in")
         assert convert(source, tmp_path / "out", "--dtype", "int8").status == 0
