@@ -7,6 +7,7 @@ from gptcli.cli.output import one_line
 from gptcli.cli.table import table
 from gptcli.cli.views.counts import sizes
 from gptcli.errors import count
+from gptcli.weights.folders import INDEX
 
 if TYPE_CHECKING:  # it imports torch
     from gptcli.convert.run import Conversion
@@ -29,7 +30,8 @@ def as_json(done: "Conversion") -> dict[str, Any]:
 
 def as_text(done: "Conversion") -> str:
     """Return a summary, then a line for every key of the source and every tensor that has none."""
-    names = ", ".join([*(file.name for file in done.files), "config.json", *done.copied])
+    index = [INDEX] if len(done.files) > 1 else []
+    names = ", ".join([*(file.name for file in done.files), *index, "config.json", *done.copied])
     n_bytes = sum(file.n_bytes for file in done.files)
     lines = [
         f"{done.output}: {names} ({count(n_bytes, 'byte')} of tensors)",
