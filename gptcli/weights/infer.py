@@ -1,13 +1,14 @@
 """The config keys that a file's tensors show: sizes, biases, the kind of feed-forward."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 from gptcli.config.presets import ConfigSource, preset_names, preset_source, resolve
 from gptcli.errors import ConfigError
 from gptcli.weights.detect import DetectedLayout
+from gptcli.weights.layouts import Layout
 
 # Keys that the shapes of tensors show; the last two in a mixture of experts alone.
 SIZE_KEYS = (
@@ -62,6 +63,13 @@ def infer_feed_forward_family(detected: DetectedLayout) -> tuple[bool, bool]:
     """Return whether the feed-forward is a mixture of experts, and whether it, or each expert, is gated."""
     names = {target.partition(".ff.")[2] for target in detected.by_target if ".ff." in target}
     return "gate.weight" in names, any(_GATED.match(name) for name in names)
+
+
+def assume_arithmetic(layout: Layout, sources: Sequence[ConfigSource]) -> ConfigSource:
+    """Return the config keys that the layout's programs share, without those that a source declares."""
+    declared = {key for source in sources for key in source.values}
+    assumed = {key: value for key, value in layout.arithmetic.items() if key not in declared}
+    return ConfigSource("weights", "", assumed)
 
 
 def declared_by(source: ConfigSource) -> dict[str, Any]:

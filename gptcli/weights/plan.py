@@ -15,9 +15,16 @@ from gptcli.errors import ConfigError, WeightsError, count
 from gptcli.weights.detect import DetectedLayout, detect_layout, shorten
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.infer import PRESENCE_KEYS, SIZE_KEYS, declared_by, fitting_preset, infer_from_tensors
+from gptcli.weights.infer import (
+    PRESENCE_KEYS,
+    SIZE_KEYS,
+    assume_arithmetic,
+    declared_by,
+    fitting_preset,
+    infer_from_tensors,
+)
 from gptcli.weights.infer_feed_forward import infer_feed_forward
-from gptcli.weights.layouts import NANOGPT, TUTORIAL, Layout
+from gptcli.weights.layouts import NANOGPT, TUTORIAL
 
 # embedding     the head is the token embedding
 # own           the file's head is used
@@ -111,7 +118,7 @@ def plan_checkpoint(
     heads, heads_notes = _infer_n_heads(detected, sources, inferred, sidecar)
     feed_forward, feed_forward_notes = infer_feed_forward(detected, sources, sidecar)
     notes += heads_notes + feed_forward_notes
-    assumed = _assume_arithmetic(detected.layout, [sidecar, *sources])
+    assumed = assume_arithmetic(detected.layout, [sidecar, *sources])
     notes += [
         f"{detected.layout.title} layout: taking {key} {value}; --set {key}=… takes another"
         for key, value in assumed.values.items()
@@ -125,13 +132,6 @@ def plan_checkpoint(
         raise WeightsError(str(error)) from None
     detected.check_count(resolved.config)
     return LoadPlan(detected, inferred, resolved, head, head_is_embedding, tuple(notes))
-
-
-def _assume_arithmetic(layout: Layout, sources: Sequence[ConfigSource]) -> ConfigSource:
-    """Return the config keys that the layout's programs share, without those that a source declares."""
-    declared = {key for source in sources for key in source.values}
-    assumed = {key: value for key, value in layout.arithmetic.items() if key not in declared}
-    return ConfigSource("weights", "", assumed)
 
 
 def _read_sidecar(checkpoint: Checkpoint) -> ConfigSource:
