@@ -28,6 +28,7 @@ def wheel(tmp_path_factory) -> Path:
     return path
 
 
+@pytest.mark.slow
 def test_the_wheel_holds_what_is_needed_and_no_tests(wheel):
     names = zipfile.ZipFile(wheel).namelist()
     for name in preset_names():
@@ -40,6 +41,7 @@ def test_the_wheel_holds_what_is_needed_and_no_tests(wheel):
     assert wheel.stat().st_size < 13_000_000
 
 
+@pytest.mark.slow
 def test_a_fresh_environment_runs_it_from_any_folder(wheel, tmp_path):
     home = tmp_path / "env"
     venv.create(home, with_pip=True)

@@ -13,7 +13,9 @@ from gptcli.decode.batch import BatchDecoder, SequenceState
 from gptcli.decode.completion import Completion
 from gptcli.decode.options import GenerationOptions
 from gptcli.decode.request import DecodeRequest, prepare_request
+from gptcli.decode.sampling import Sampler
 from gptcli.decode.select import GeneratedToken
+from gptcli.decode.speculation import Speculator
 from gptcli.errors import NumericsError, UsageError
 from gptcli.tokenizer import Tokenizer
 
@@ -210,12 +212,21 @@ class _BatchRun:
         opened = _OpenRecord(record, request, completions, options.num_samples)
         for sample, completion in enumerate(completions):
             sampler = options.sampling.sampler(options.seed, record.index * options.num_samples + sample)
-            sequence = SequenceState(list(request.prompt_ids), request.max_tokens, sampler)
+            sequence = SequenceState(
+                list(request.prompt_ids), request.max_tokens, sampler, speculator=self._speculator(sampler)
+            )
             self._open[sequence] = (opened, completion)
             if completion.finished:  # no token was asked for
                 self._finish(sequence)
             else:
                 self._waiting.append(sequence)
+
+    def _speculator(self, sampler: Sampler) -> Speculator | None:
+        """Return what drafts for a sequence: prompt lookup; steps are shared, so it measures no costs."""
+        options = self._options
+        if options.speculation in ("off", "self") or not (sampler.is_greedy and options.use_cache):
+            return None
+        return Speculator(options.draft_tokens, measures=False)
 
     def _add_token(self, sequence: SequenceState, token: GeneratedToken | NumericsError) -> None:
         opened, completion = self._open[sequence]

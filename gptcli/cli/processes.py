@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from gptcli.cli.output import Notes, one_line
 from gptcli.cli.read_ahead import ReadAhead
-from gptcli.system.memory import tune_malloc
 from gptcli.system.signals import raise_on_signal
 from gptcli.system.torchrun import read_torchrun
 
@@ -28,7 +27,7 @@ def join(device: str) -> ProcessGroup | None:
 
 
 def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel:
-    """Load a model, print its notes, and tune this process for decoding."""
+    """Load a model and print its notes; from here on garbage is collected."""
     from gptcli.api import exit_on_bus_error, load
 
     if source.plan is not None:
@@ -37,7 +36,6 @@ def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel
     model = load(source, **options)
     for note in model.notes[len(source.notes) :]:  # the source's own were printed when it was selected
         notes.note(note)
-    tune_malloc()
     if not gc.isenabled():  # `__main__` has turned it off for the start
         gc.freeze()  # what exists by now stays, so collections need not visit it
         gc.enable()

@@ -10,6 +10,8 @@ Component = Literal[
 ]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 
+EMBEDDINGS = ("tok_emb.weight", "pos_emb.weight")
+ROUTER = ".ff.gate.weight"
 BLOCK = "trf_blocks.{i}."
 
 
@@ -86,6 +88,15 @@ def parameter_shapes(config: ModelConfig) -> dict[str, Shape]:
 def count_tensors(config: ModelConfig) -> int:
     """Return how many parameters `parameter_shapes` has, without listing them."""
     return len(outer_shapes(config)) + config.n_layers * len(block_shapes(config))
+
+
+def is_quantized(name: str) -> bool:
+    """Return whether a parameter becomes int8: the weight of a linear.
+
+    Embeddings stay, because a step reads one row of them, and so do routers: rounding would change which
+    expert they choose.
+    """
+    return name.endswith(".weight") and name not in EMBEDDINGS and not name.endswith(ROUTER)
 
 
 def component_of(name: str) -> Component:

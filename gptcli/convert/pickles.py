@@ -20,8 +20,9 @@ from gptcli.config.dtypes import DTYPES, SAFETENSORS_DTYPES
 from gptcli.convert.state_dict import find_config, find_state_dict
 from gptcli.convert.tensors import Tensors, keep_last
 from gptcli.errors import WeightsError
+from gptcli.model.arrays import Array
 from gptcli.weights.header import LFS_POINTER, Checkpoint, TensorInfo, lfs_message, stamp_of
-from gptcli.weights.mapping import Array, read
+from gptcli.weights.mapped import read
 
 # What `weights_only` lets a pickle of a few bytes call, to fill any memory: bytearray(10**12).
 ALLOCATION = b"\nbytearray\n"

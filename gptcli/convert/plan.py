@@ -8,14 +8,13 @@ import numpy as np
 
 from gptcli.config.dtypes import DTYPES, SAFETENSORS_DTYPES
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.shapes import Shape, parameter_shapes
+from gptcli.config.shapes import Shape, is_quantized, parameter_shapes
 from gptcli.convert.tensors import Tensors
-from gptcli.engine.native.quantize import to_int8
 from gptcli.errors import WeightsError
-from gptcli.weights.arrays import convert
+from gptcli.model.arrays import Array, convert
+from gptcli.model.quantize import to_int8
 from gptcli.weights.detect import TensorMatch
-from gptcli.weights.layouts import Layout, Rule, is_int8_scale, is_quantized, scale_of
-from gptcli.weights.mapping import Array
+from gptcli.weights.layouts import Layout, Rule, is_int8_scale, scale_of
 
 HEAD, EMBEDDING = "out_head.weight", "tok_emb.weight"
 
@@ -108,7 +107,7 @@ def _output(name: str, rule: Rule, parts: Sequence[Parameter], dtype: str | None
         shape[rule.split_axis] *= 3
 
     def compute() -> Array:
-        arrays = [convert(part.read(), part.dtype, wanted) for part in parts]
+        arrays = [convert(part.read(), wanted) for part in parts]
         if wanted == "float16" and any(np.isinf(array).any() for array in arrays):
             raise WeightsError(f"{name}: has numbers above 65,504, float16's largest; take --dtype bfloat16")
         if rule.is_transposed:

@@ -5,8 +5,9 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
+from gptcli.model.arrays import Array
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.mapping import Array, read
+from gptcli.weights.mapped import read
 
 
 @dataclass(frozen=True)

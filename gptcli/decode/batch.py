@@ -1,12 +1,13 @@
 """The decode loop for a batch: each step reads the weights once for all of its sequences."""
 
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gptcli.decode.engine import Array, Cache, Engine, Exactness, ForwardRequest
 from gptcli.decode.near_ties import check_logits
 from gptcli.decode.sampling import GREEDY, Sampler
 from gptcli.decode.select import GeneratedToken, exactness_for, forward_whole, sample_token
+from gptcli.decode.speculation import Speculator
 from gptcli.errors import NumericsError
 
 # A pass over new prompts holds about this many tokens at most, so that its activations stay small.
@@ -15,12 +16,14 @@ PREFILL_BATCH_TOKENS = 4096
 
 @dataclass(eq=False)
 class SequenceState:
-    """A sequence that is being decoded: its tokens, and its sampler. Set `finished` to remove it."""
+    """A sequence that is being decoded: its tokens, its sampler and its drafts. `finished` removes it."""
 
     ids: list[int]
     tokens_left: int
     sampler: Sampler = GREEDY
     finished: bool = False
+    speculator: Speculator | None = None
+    draft: list[int] = field(default_factory=list)  # verified by the next step
 
 
 # Returns up to n new sequences; none if there are none for now.
@@ -42,7 +45,7 @@ class BatchDecoder:
         self._cache: Cache | None = None  # allocated for the first sequences
 
     def decode(self, next_sequences: NextSequences) -> Iterator[Decoded]:
-        """Yield each sequence's tokens, one per step, or the error that ends the sequence.
+        """Yield each sequence's tokens, step by step, or the error that ends the sequence.
 
         Ends when the batch is empty and `next_sequences` returns none. A sequence is removed when it has no
         tokens left, or when the caller sets `finished`. Raises `ResourceError` if the cache does not fit
@@ -56,8 +59,7 @@ class BatchDecoder:
                     return
                 yield from self._admit(new)
             if self._cached:
-                last = [sequence.ids[-1:] for sequence in self._cached]
-                yield from self._select(self._cached, self._forward(self._cached, last, 0), is_whole=False)
+                yield from self._step()
             for sequence in list(self._sliding):
                 yield from self._slide(sequence)
             self._remove_finished()
@@ -70,40 +72,82 @@ class BatchDecoder:
             yield from self._slide(sequence)
         self._reserve(fitting)
         for group in _group_by_length(fitting):
-            logits = self._forward(group, [sequence.ids for sequence in group], len(self._cached))
+            first_row = len(self._cached)
+            request = self._request(group, [sequence.ids for sequence in group], first_row)
+            logits = self._engine.forward(request)  # [B, V]
             self._cached += group
-            yield from self._select(group, logits, is_whole=False)
+            for row, sequence in enumerate(group):
+                yield from self._select(sequence, logits[row : row + 1], first_row + row)
         self._remove_finished()
 
-    def _forward(
+    def _step(self) -> Iterator[Decoded]:
+        """Decode the next token of every cached sequence, and with a right draft more of them."""
+        cache = self._cache
+        assert cache is not None
+        self._draft(cache)
+        sequences = list(self._cached)
+        new = [[sequence.ids[-1], *sequence.draft] for sequence in sequences]
+        logits = self._engine.forward(self._request(sequences, new, 0))  # [N, V]
+        first = 0
+        for row, (sequence, tokens) in enumerate(zip(sequences, new, strict=True)):
+            n_before = len(sequence.ids)
+            yield from self._select(sequence, logits[first : first + len(tokens)], row)
+            first += len(tokens)
+            if sequence.speculator is not None:
+                sequence.speculator.observe_accepted(sequence.ids[n_before:])
+            cache.truncate(len(sequence.ids) - 1, row)
+
+    def _draft(self, cache: Cache) -> None:
+        """Draft for every sequence, if a step verifies more tokens than the batch has sequences."""
+        longest = max(len(sequence.ids) for sequence in self._cached)  # rows may be padded to the longest
+        n_each = min(self._engine.max_tokens // len(self._cached) - 1, cache.capacity - longest)
+        for sequence in self._cached:
+            n_most = min(n_each, sequence.tokens_left - 1)
+            speculator = sequence.speculator
+            if speculator is not None and n_each > 0:
+                sequence.draft = speculator.propose(sequence.ids, n_most, cache, sequence.tokens_left)
+            else:
+                sequence.draft = []
+
+    def _request(
         self, sequences: Sequence[SequenceState], ids: Sequence[Sequence[int]], first_row: int
-    ) -> Array:  # [B, V]
-        request = ForwardRequest(ids, self._cache, first_row, exactness=self._exactness(sequences))
-        return self._engine.forward(request)[:, 0]
+    ) -> ForwardRequest:
+        n_logits = [1 + len(sequence.draft) for sequence in sequences]
+        return ForwardRequest(ids, self._cache, first_row, n_logits, self._exactness(sequences))
 
     def _slide(self, sequence: SequenceState) -> Iterator[Decoded]:
-        logits = forward_whole(self._engine, sequence.ids, self._exactness([sequence]))
-        yield from self._select([sequence], logits, is_whole=True)
+        sequence.draft = []
+        yield from self._select(
+            sequence, forward_whole(self._engine, sequence.ids, self._exactness([sequence])), None
+        )
 
-    def _select(
-        self, sequences: Sequence[SequenceState], logits: Array, *, is_whole: bool
-    ) -> Iterator[Decoded]:
-        """Choose each sequence's token from its row of the logits [B, V]."""
-        tolerance = 0.0 if is_whole else self._engine.near_tie_tolerance
-        checked = check_logits(logits, tolerance)
-        for sequence, row in zip(list(sequences), checked, strict=True):
+    def _select(self, sequence: SequenceState, logits: Array, row: int | None) -> Iterator[Decoded]:
+        """Choose a sequence's tokens from logits [n, V]: until a draft is wrong, or the sequence ends.
+
+        `row` is that of the cache, None for a sequence that has none.
+        """
+        checked = check_logits(logits, self._engine.near_tie_tolerance)
+        for each, drafted in zip(checked, [*sequence.draft, None], strict=True):
             try:
                 token = sample_token(
-                    self._engine, sequence.ids, row, sequence.sampler, logprobs=self._logprobs
+                    self._engine,
+                    sequence.ids,
+                    each,
+                    sequence.sampler,
+                    logprobs=self._logprobs,
+                    cache=None if row is None else self._cache,
+                    row=row or 0,
                 )
             except NumericsError as error:
                 sequence.finished = True
                 yield sequence, error
-                continue
+                return
             sequence.ids.append(token.token_id)
             sequence.tokens_left -= 1
             sequence.finished = sequence.tokens_left <= 0
             yield sequence, token
+            if sequence.finished or token.token_id != drafted:
+                return
 
     def _exactness(self, sequences: Sequence[SequenceState]) -> Exactness:
         """Return which logits the most demanding sampler needs."""

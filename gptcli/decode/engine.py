@@ -24,8 +24,8 @@ class Cache(Protocol):
     def length(self) -> int:
         """Return the number of tokens of the longest sequence."""
 
-    def truncate(self, length: int) -> None:
-        """Forget every token from position `length` on, in every sequence."""
+    def truncate(self, length: int, row: int = 0) -> None:
+        """Forget every token of one sequence from position `length` on."""
 
     def copy_from(self, other: Any) -> None:
         """Copy all sequences of a smaller cache of the same engine."""
@@ -44,7 +44,7 @@ class ForwardRequest:
     ids: Sequence[Sequence[int]]  # per sequence, the tokens after those in the cache
     cache: Cache | None = None  # None: `ids` are whole sequences, and nothing is cached
     first_row: int = 0  # the cache's row of ids[0]; rows past the last one are new sequences
-    n_logits: int = 1  # compute the logits of the last `n_logits` tokens of each sequence
+    n_logits: Sequence[int] | None = None  # per sequence, how many of the last tokens get logits; None: one
     exactness: Exactness = "all"
     tokens_left: int = 1  # tokens still to generate: an engine prepares nothing for a few
 
@@ -62,9 +62,9 @@ class Engine(Protocol):
 
     @property
     def near_tie_tolerance(self) -> float:
-        """Return the difference of two logits that may be due to rounding, relative to the largest magnitude.
+        """Return the difference of two logits that may be due to rounding, relative to their scale.
 
-        0: there are no near ties.
+        0: there are no near ties, because the engine does not decide them.
         """
 
     def new_cache(self, n_sequences: int, capacity: int) -> Any:
@@ -74,7 +74,13 @@ class Engine(Protocol):
         """
 
     def forward(self, request: ForwardRequest) -> Array:
-        """Append the new tokens to the cache and return float32 logits [B, n_logits, V]."""
+        """Append the new tokens to the cache and return float32 logits [N, V], sequence after sequence."""
+
+    def exact_logits(self, ids: Sequence[int], cache: Any = None, row: int = 0) -> Array:
+        """Return the logits [V] after `ids` in float64 arithmetic on the stored weights.
+
+        `row` of the cache holds the sequence, or the beginning of it; without a cache all is computed.
+        """
 
     def describe(self) -> str:
         """Return what computes the logits, in a few words for the user."""

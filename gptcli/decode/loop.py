@@ -37,16 +37,16 @@ def decode(
             if speculator is not None:
                 draft = _draft(engine, speculator, ids, cache, end - len(ids))
             new = [*ids[cache.length :], *draft]
-            request = ForwardRequest([new], cache, 0, 1 + len(draft), exactness, end - len(ids))
-            checked = check_logits(engine.forward(request)[0], engine.near_tie_tolerance)
+            request = ForwardRequest([new], cache, 0, [1 + len(draft)], exactness, end - len(ids))
+            logits = engine.forward(request)  # [1 + len(draft), V]
             if speculator is not None and engine.max_tokens:
                 speculator.record_step(len(new))
         else:
-            checked = check_logits(forward_whole(engine, ids, exactness), tolerance=0.0)
-            speculator = None  # the window slides from here on
+            logits = forward_whole(engine, ids, exactness)  # [1, V]
+            speculator = cache = None  # the window slides from here on
         n_before = len(ids)
-        for row, drafted in zip(checked, [*draft, None], strict=True):
-            token = sample_token(engine, ids, row, sampler, logprobs=logprobs)
+        for row, drafted in zip(check_logits(logits, engine.near_tie_tolerance), [*draft, None], strict=True):
+            token = sample_token(engine, ids, row, sampler, logprobs=logprobs, cache=cache)
             yield token
             ids.append(token.token_id)
             if token.token_id != drafted:

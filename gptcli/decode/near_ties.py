@@ -6,8 +6,11 @@ import numpy as np
 
 from gptcli.decode.engine import Array
 
-# 256 units of float32 rounding, relative to the largest magnitude.
-FLOAT32_TOLERANCE = 256 * float(np.finfo(np.float32).eps)
+# 96 units of float32 rounding, relative to `scale_of` the logits: more than five times the largest error that
+# tests/benchmarks/near_ties.py measures.
+FLOAT32_TOLERANCE = 96 * float(np.finfo(np.float32).eps)
+# Float64 logits closer than this are equal: the token with the lowest id is taken.
+FLOAT64_TIE = 1e-10
 
 
 @dataclass(frozen=True)
@@ -22,16 +25,29 @@ class CheckedLogits:
 def check_logits(logits: Array, tolerance: float) -> list[CheckedLogits]:
     """Return each row of float32 [N, V] with its checks: is it finite, are its two largest a near tie?
 
-    A step with a cache, a batch, and a pass over all tokens sum the same numbers in different orders. Where
-    that could change the token, a pass over the whole text decides, so the text never depends on the path.
-    The tolerance for float32 is about ten times the measured error. In half precision too many steps would
-    be near ties, so there the tolerance is 0.
+    A step with a cache, a batch, and a pass over all tokens sum the same numbers in different orders, as do
+    processors. Where that could change the token, float64 decides, so the text never depends on the path.
+    With tolerance 0 there are no near ties.
     """
     least, largest = logits.min(-1), logits.max(-1)  # [N] each; NaN where a logit is NaN
     finite = np.isfinite(least) & np.isfinite(largest)
-    magnitude = np.maximum(np.maximum(largest, -least), 1.0)
-    thresholds = largest - np.float32(tolerance) * magnitude  # [N]
+    with np.errstate(invalid="ignore"):  # infinities
+        thresholds = largest - np.float32(tolerance) * scale_of(least, largest)  # [N]
     return [
         CheckedLogits(row, bool(is_finite), tolerance > 0 and int(np.count_nonzero(row >= threshold)) > 1)
         for row, is_finite, threshold in zip(logits, finite, thresholds, strict=True)
     ]
+
+
+def scale_of(least: Array, largest: Array) -> Array:
+    """Return what the error of logits is relative to: their spread, or their magnitude if that is larger.
+
+    An offset that all logits share, about -100 in real GPT-2, costs digits of every sum.
+    """
+    scale: Array = np.maximum(largest - least, np.maximum(largest, -least))
+    return scale
+
+
+def first_largest(exact: Array) -> int:
+    """Return the lowest id among the largest float64 logits of [V], which may differ by rounding."""
+    return int((exact >= exact.max() - FLOAT64_TIE).argmax())

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from gptcli.decode.engine import Array, Engine, Exactness, ForwardRequest
-from gptcli.decode.near_ties import CheckedLogits
+from gptcli.decode.engine import Array, Cache, Engine, Exactness, ForwardRequest
+from gptcli.decode.near_ties import CheckedLogits, first_largest
 from gptcli.decode.sampling import Sampler
 from gptcli.errors import NumericsError, count
 
@@ -20,11 +20,19 @@ class GeneratedToken:
 
 
 def sample_token(
-    engine: Engine, ids: Sequence[int], checked: CheckedLogits, sampler: Sampler, *, logprobs: bool
+    engine: Engine,
+    ids: Sequence[int],
+    checked: CheckedLogits,
+    sampler: Sampler,
+    *,
+    logprobs: bool,
+    cache: Cache | None = None,
+    row: int = 0,
 ) -> GeneratedToken:
-    """Return the token that `sampler` chooses after `ids`; a pass over all ids decides a near tie.
+    """Return the token that `sampler` chooses after `ids`; float64 decides a near tie of a greedy one.
 
-    Raises `NumericsError` for logits that are not finite.
+    `row` of the cache holds the sequence, if there is a cache. Raises `NumericsError` for logits that are not
+    finite.
     """
     if not checked.is_finite:
         raise NumericsError(
@@ -33,8 +41,10 @@ def sample_token(
         )
     logits = checked.logits
     if checked.is_near_tie and sampler.is_greedy:
-        logits = forward_whole(engine, ids, exactness_for(sampler, logprobs))[0]
-    token = sampler.sample(logits)
+        logits = engine.exact_logits(ids[-engine.config.context_length :], cache, row)
+        token = first_largest(logits)
+    else:
+        token = sampler.sample(logits)
     return GeneratedToken(token, _log_probability(logits, token) if logprobs else None)
 
 
@@ -45,8 +55,7 @@ def forward_whole(engine: Engine, ids: Sequence[int], exactness: Exactness) -> A
     so no cached key or value is valid.
     """
     window = ids[-engine.config.context_length :]
-    logits: Array = engine.forward(ForwardRequest([window], exactness=exactness))[0]
-    return logits
+    return engine.forward(ForwardRequest([window], exactness=exactness))
 
 
 def exactness_for(sampler: Sampler, logprobs: bool) -> Exactness:

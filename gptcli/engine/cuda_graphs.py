@@ -9,13 +9,12 @@ numbers per token are copied back.
 import threading
 import weakref
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from gptcli.decode.engine import Array, ForwardRequest
-from gptcli.engine.accelerated import AcceleratedEngine
 from gptcli.engine.summary import NUMBERS, restore, summarize
 from gptcli.engine.torch_engine import TorchEngine, to_numpy
 from gptcli.model.cache import KVCache
@@ -97,7 +96,7 @@ class _LaunchedStep(NamedTuple):
         return self.cache() is cache and self.length == cache.length and [self.token] == list(ids)
 
 
-class CudaGraphEngine(AcceleratedEngine):
+class CudaGraphEngine:
     """Replays recorded steps of one sequence; PyTorch processes prompts and everything else."""
 
     max_tokens = max(SIZES)
@@ -106,6 +105,7 @@ class CudaGraphEngine(AcceleratedEngine):
         self._model, self._recorder = model, recorder
         self._plain = TorchEngine(model)
         self.config, self.near_tie_tolerance = model.config, self._plain.near_tie_tolerance
+        self.new_cache = self._plain.new_cache
         self._lock = threading.Lock()  # the recorded steps share their input and output tensors
         device, vocab_size = model.tok_emb.weight.device, model.config.vocab_size
         self._ids = torch.zeros(1, self.max_tokens, dtype=torch.long, device=device)
@@ -117,24 +117,25 @@ class CudaGraphEngine(AcceleratedEngine):
         self._cleared: weakref.ref[KVCache] | None = None
         self.unavailable_reason: str | None = _unavailable_reason(model)
 
-    @property
-    def plain(self) -> TorchEngine:
-        """The engine in PyTorch."""
-        return self._plain
-
     def describe(self) -> str:
         """Return what computes the logits."""
         if self.unavailable_reason is not None:
             return f"PyTorch ({self.unavailable_reason})"
         return "CUDA graphs" if self._recorded else "PyTorch"
 
-    def forward(self, request: ForwardRequest) -> Array:
-        """Append the new tokens to the cache and return float32 logits [B, n_logits, V]."""
-        with self._lock:
-            return super().forward(request)
-
     @torch.inference_mode()
-    def accepts(self, request: ForwardRequest) -> bool:
+    def forward(self, request: ForwardRequest) -> Array:
+        """Append the new tokens to the cache and return float32 logits [N, V], sequence after sequence."""
+        with self._lock:
+            return self._replay(request) if self._accepts(request) else self._plain.forward(request)
+
+    def exact_logits(self, ids: Sequence[int], cache: Any = None, row: int = 0) -> Array:
+        """Return the logits [V] after `ids` in float64 arithmetic on the stored weights."""
+        with self._lock:
+            self._launched = None
+            return self._plain.exact_logits(ids, cache, row)
+
+    def _accepts(self, request: ForwardRequest) -> bool:
         """Return whether there is a recorded step for this request, or one could be recorded now."""
         cache = request.cache
         replay = None
@@ -144,12 +145,11 @@ class CudaGraphEngine(AcceleratedEngine):
             self._launched = None  # PyTorch may overwrite what the launched step wrote to the cache
         return replay is not None
 
-    @torch.inference_mode()
-    def forward_fast(self, request: ForwardRequest) -> Array:
+    def _replay(self, request: ForwardRequest) -> Array:
         """Replay the step, unless it was launched ahead, and launch the next one."""
         ids, cache = request.ids[0], request.cache
         assert isinstance(cache, KVCache)
-        T, n = len(ids), request.n_logits
+        T, n = len(ids), 1 if request.n_logits is None else request.n_logits[0]
         launched, self._launched = self._launched, None
         if launched is None or not launched.is_for(ids, cache):
             replay = self._replay_for(T, cache, request.tokens_left)
@@ -159,13 +159,13 @@ class CudaGraphEngine(AcceleratedEngine):
             replay()
         cache.advance(T)
         if request.exactness == "all":
-            return to_numpy(self._logits[None, T - n : T])
+            return to_numpy(self._logits[T - n : T])
         wait_for_summary = self._recorder.fetch(self._summary[T - n : T])
         is_launched = T == 1 and self._launch_next(cache, request.tokens_left - 1)
         summary = wait_for_summary()  # [n, 7]
         if is_launched:
             self._launched = _LaunchedStep(weakref.ref(cache), cache.length, int(summary[0, 3]))
-        return to_numpy(restore([summary], [range(self.config.vocab_size)]))[None]
+        return to_numpy(restore([summary], [range(self.config.vocab_size)]))
 
     def _launch_next(self, cache: KVCache, tokens_left: int) -> bool:
         """Launch the step of the most probable token; the last step has written its id and position."""

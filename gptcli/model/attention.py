@@ -29,7 +29,8 @@ class MultiHeadAttention(nn.Module):
 
         With `last_only` the result is the last token's alone, [B, 1, C].
         """
-        q, k, v = map(self.split_heads, self.project(x))  # [B, H, T, D] each
+        q = self.split_heads(self.W_query(x))  # [B, H, T, D]
+        k, v = self.split_heads(self.W_key(x)), self.split_heads(self.W_value(x))  # [B, H, T, D] each
         if cache is not None:
             k, v = cache.append(layer, k, v)  # [B, H, S, D]
         if last_only:
@@ -39,10 +40,6 @@ class MultiHeadAttention(nn.Module):
         y = y.transpose(1, 2).flatten(2)  # [B, T, C]
         projected: Tensor = self.out_proj(y)  # [B, T, C]
         return projected
-
-    def project(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:  # [B, T, C] each
-        """Return query, key and value of every token of x [B, T, C]."""
-        return self.W_query(x), self.W_key(x), self.W_value(x)
 
     def split_heads(self, x: Tensor) -> Tensor:  # [B, H, T, D]
         """Split the last axis of x [B, T, C] into heads."""

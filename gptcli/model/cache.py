@@ -75,11 +75,11 @@ class KVCache:
         """Count `n_tokens` appended tokens of every sequence as held; once per pass, after its last layer."""
         self.lengths = [length + n_tokens for length in self.lengths]
 
-    def truncate(self, length: int) -> None:
-        """Forget every token from position `length` on, in every sequence."""
-        if not 0 <= length <= self.length:
-            raise ValueError(f"cannot truncate a cache of {self.length} tokens to {length}")
-        self.lengths = [min(held, length) for held in self.lengths]
+    def truncate(self, length: int, row: int = 0) -> None:
+        """Forget every token of one sequence from position `length` on."""
+        if not 0 <= length <= self.lengths[row]:
+            raise ValueError(f"cannot truncate a sequence of {self.lengths[row]} tokens to {length}")
+        self.lengths[row] = length
 
     def view(self, first: int, batch_size: int) -> "KVCache":
         """Return a cache over the same memory, of the sequences from row `first` on, which it takes as empty.

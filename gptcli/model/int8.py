@@ -1,31 +1,26 @@
 """int8 weights: a quarter of the bytes that decoding reads, and of the memory that float32 takes."""
 
-from collections.abc import Callable
 from functools import cache
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from gptcli.model.arrays import SERIAL, PieceRunner
 from gptcli.model.gpt import GPTModel
 from gptcli.model.moe import MixtureOfExperts
+from gptcli.model.quantize import to_int8
+from gptcli.system.threads import default_threads
 
-QUANTIZED_ROWS = 256  # rows that are quantized at once
 WIDENED_WEIGHTS = 1 << 22  # int8 weights that are converted to x's dtype at once
 FEW_TOKENS = 8  # PyTorch's int8 operator is made for so few; for more a matrix product is faster
 
 
-def to_int8(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the float rows [O, I] rounded to int8, and the scale of each row [O]: its absmax over 127.
-
-    Source: Dettmers et al. 2022, "LLM.int8()", section 2.1 (absmax, row by row).
-    """
-    rows, scale = torch.empty(weight.shape, dtype=torch.int8, device=weight.device), []
-    for first in range(0, len(weight), QUANTIZED_ROWS):  # in blocks, so that it takes little memory
-        block = weight[first : first + QUANTIZED_ROWS].float()  # [up to QUANTIZED_ROWS, I]
-        scale.append(block.abs().amax(dim=1).clamp(min=torch.finfo(torch.float32).tiny) / 127)
-        rows[first : first + QUANTIZED_ROWS] = (block / scale[-1][:, None]).round_()
-    return rows, torch.cat(scale)
+def quantize_weight(weight: Tensor, each: PieceRunner = SERIAL) -> tuple[Tensor, Tensor]:
+    """Return `to_int8` of a weight [O, I], made on the host: rows [O, I] and scales [O], on its device."""
+    stored = weight.detach().view(torch.uint16) if weight.dtype == torch.bfloat16 else weight.detach()
+    rows, scale = to_int8(stored.cpu().numpy(), each=each)
+    return torch.from_numpy(rows).to(weight.device), torch.from_numpy(scale).to(weight.device)
 
 
 def int8_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # [n, O]
@@ -38,7 +33,7 @@ def int8_product(x: Tensor, weight: Tensor, scale: Tensor) -> Tensor:  # [n, O]
 def has_int8_product(device: torch.device, dtype: torch.dtype) -> bool:
     """Return whether PyTorch's int8 operator, which is not public, works on a device and is correct."""
     numbers = torch.linspace(-3, 3, 2 * 64 + 48 * 64, device=device).sin()
-    x, (weight, scale) = numbers[:128].view(2, 64).to(dtype), to_int8(numbers[128:].view(48, 64))
+    x, (weight, scale) = numbers[:128].view(2, 64).to(dtype), quantize_weight(numbers[128:].view(48, 64))
     expected = x.float() @ (weight * scale[:, None]).t()
     try:
         y = int8_product(x, weight, scale)
@@ -55,10 +50,10 @@ class Int8Linear(nn.Module):
     scale: Tensor
     bias: Tensor | None
 
-    def __init__(self, linear: nn.Linear) -> None:
+    def __init__(self, linear: nn.Linear, each: PieceRunner = SERIAL) -> None:
         """Quantize a float linear [O, I]."""
         super().__init__()
-        weight, scale = to_int8(linear.weight.detach())  # [O, I], [O]
+        weight, scale = quantize_weight(linear.weight, each)  # [O, I], [O]
         self._hold(weight, scale, None if linear.bias is None else linear.bias.detach())
 
     @classmethod
@@ -73,8 +68,6 @@ class Int8Linear(nn.Module):
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
         self.register_buffer("bias", bias)
-        # An engine may set a faster function with the same arguments and result.
-        self.float_linear: Callable[[Tensor, Tensor, Tensor | None], Tensor] = F.linear
 
     def forward(self, x: Tensor) -> Tensor:  # [..., O]
         """Apply the layer to x [..., I]."""
@@ -91,7 +84,7 @@ class Int8Linear(nn.Module):
         A head converted at once would be 150 MB, which the system has to hand out page by page.
         """
         blocks = torch.split(self.weight, max(1, WIDENED_WEIGHTS // self.weight.shape[1]))
-        return torch.cat([self.float_linear(x, block.to(x.dtype), None) for block in blocks], dim=-1)
+        return torch.cat([F.linear(x, block.to(x.dtype)) for block in blocks], dim=-1)
 
 
 def quantize_int8(model: GPTModel) -> GPTModel:
@@ -100,9 +93,10 @@ def quantize_int8(model: GPTModel) -> GPTModel:
     Routers stay in float: rounding would change which expert they choose. A head that shares the embedding's
     weight gets int8 weights of its own; the embedding stays, because a step reads one row of it.
     """
-    for module in list(model.modules()):
-        for name, child in list(module.named_children()):
-            is_router = isinstance(module, MixtureOfExperts) and name == "gate"
-            if isinstance(child, nn.Linear) and not is_router:
-                setattr(module, name, Int8Linear(child))
+    with PieceRunner(default_threads()) as each:
+        for module in list(model.modules()):
+            for name, child in list(module.named_children()):
+                is_router = isinstance(module, MixtureOfExperts) and name == "gate"
+                if isinstance(child, nn.Linear) and not is_router:
+                    setattr(module, name, Int8Linear(child, each))
     return model

@@ -16,7 +16,7 @@ from gptcli.system.device import Device, free_bytes
 from gptcli.system.memory import require_memory
 from gptcli.version import __version__
 from gptcli.weights.header import Checkpoint, TensorInfo
-from gptcli.weights.mapping import open_file
+from gptcli.weights.mapped import open_file
 from gptcli.weights.source import ModelSource
 
 # Bytes of each tensor that are compared, at its beginning and at its end: two trainings differ everywhere.
@@ -76,7 +76,7 @@ def _fingerprint(checkpoint: Checkpoint) -> str:
 
 
 def _first_and_last_bytes(tensor: TensorInfo) -> bytes:
-    with open_file(tensor) as file:
+    with open_file(tensor.file, tensor.stamp) as file:
         file.seek(tensor.data_start + tensor.begin)
         beginning = file.read(min(COMPARED_BYTES, tensor.n_bytes))
         file.seek(tensor.data_start + max(tensor.begin, tensor.end - COMPARED_BYTES))

@@ -35,10 +35,10 @@ def load(
     """Load a checkpoint, or draw random weights from `seed`; what does not fit into memory is refused first.
 
     `device` and `dtype` are the command line's names, `auto` among them. `engine` is `native`, `torch`, or
-    `auto`: the native kernels for a dense model on a CPU, where they are compiled, else PyTorch, which is
-    imported only then. `kernels` forces those of one instruction set, such as `x86_64_v3`, in the whole
-    process. `threads` are those of the kernels, or of PyTorch in the whole process. `cache_tokens` is the
-    length of the key/value cache that has to fit next to the weights; `quantize` makes the linears int8.
+    `auto`: the native kernels on a CPU, where they are compiled, else PyTorch, which is imported only then.
+    `kernels` forces those of one instruction set, such as `x86_64_v3`, in the whole process. `threads` are
+    those of the kernels, or of PyTorch in the whole process. `cache_tokens` is the length of the key/value
+    cache that has to fit next to the weights; `quantize` makes the linears int8.
     With a `group` this process holds its shard of the model, on the group's device. Raises `UsageError`,
     `DeviceError`, `ResourceError`, `WeightsError`.
     """
@@ -107,12 +107,7 @@ def _load_native(
 
         return load_torch_model(source, device, dtype, seed, quantize=quantize)[0]
 
-    def make_plain() -> Any:
-        from gptcli.engine.torch_engine import TorchEngine
-
-        return TorchEngine(make_model())
-
-    engine = NativeEngine(config, parameters, make_plain, threads)
+    engine = NativeEngine(config, parameters, threads)
     weight_bytes, bytes_per_step = native_runtime.count_bytes(parameters)
     return {
         "config": config,

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from gptcli.config.model_config import ModelConfig
-from gptcli.decode.engine import Array
-from gptcli.engine.native.draft import quantize_parameters
 from gptcli.engine.native.library import ACTIVATIONS, KernelsUnavailableError, force_variant, load_library
 from gptcli.errors import ResourceError
-from gptcli.weights.arrays import convert, read_arrays
+from gptcli.model.arrays import Array, PieceRunner
+from gptcli.model.quantize import Names, convert_parameters
+from gptcli.system.threads import default_threads
+from gptcli.weights.arrays import read_arrays
 from gptcli.weights.source import ModelSource
 
 if TYPE_CHECKING:
@@ -20,8 +21,6 @@ if TYPE_CHECKING:
 
 def unavailable_reason(config: ModelConfig) -> str | None:
     """Return why the native kernels cannot decode a model of this config here; None if they can."""
-    if config.feed_forward != "mlp":
-        return f"feed-forward {config.feed_forward} has no kernel"
     if config.activation not in ACTIVATIONS:
         return f"activation {config.activation} has no kernel"
     if not config.norm_bias:
@@ -54,14 +53,15 @@ def read_parameters(
     bfloat16 numbers are uint16. A tied head is left out, unless it is quantized: then it has rows of its own.
     """
     if source.plan is not None:
-        config, parameters, notes = read_arrays(source.plan, dtype)
-        quantize = quantize and not source.plan.is_int8
+        config, parameters, notes = read_arrays(source.plan, dtype, quantize=quantize)
     else:
         assert random_model is not None
         config, notes = source.config, ()
         named = random_model.named_parameters()  # names a tied head once, by its embedding
-        parameters = {name: convert(tensor.detach().numpy(), "float32", dtype) for name, tensor in named}
-    return config, quantize_parameters(parameters) if quantize else parameters, list(notes)
+        drawn: dict[Names, Array] = {(name,): tensor.detach().numpy() for name, tensor in named}
+        with PieceRunner(default_threads()) as each:
+            parameters = convert_parameters(drawn, dtype, each, quantize=quantize)
+    return config, parameters, list(notes)
 
 
 def count_bytes(parameters: dict[str, Array]) -> tuple[int, int]:

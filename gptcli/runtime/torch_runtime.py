@@ -8,7 +8,6 @@ import torch
 
 from gptcli.config.dtypes import COMPUTE_DTYPES
 from gptcli.decode.engine import Engine
-from gptcli.engine.onednn import use_onednn
 from gptcli.engine.torch_engine import TorchEngine
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
@@ -26,7 +25,7 @@ DTYPES: dict[str, torch.dtype] = {name: getattr(torch, name) for name in COMPUTE
 def load_torch_model(
     source: ModelSource, device: Device, dtype: str, seed: int, *, quantize: bool
 ) -> tuple[GPTModel, list[str]]:
-    """Return the model on its device, with products that are fast there, and notes on its file."""
+    """Return the model on its device, and notes on its file."""
     if source.plan is not None:
         loaded = load_weights(source.plan, device=torch_device(device), dtype=DTYPES[dtype])
         model, notes = loaded.model, list(loaded.notes)
@@ -39,15 +38,13 @@ def load_torch_model(
 
 
 def finish_model(model: GPTModel, dtype: str, *, quantize: bool) -> GPTModel:
-    """Quantize the model if asked to, and let a CPU multiply by oneDNN; in place."""
+    """Quantize the model if asked to, in place, and wait until it is on its device."""
     is_cpu = model.tok_emb.weight.device.type == "cpu"
     if is_cpu and dtype == "float16":
         _store_by_rows(model)
     if quantize:
         quantize_int8(model)
-    if is_cpu:
-        use_onednn(model)
-    else:
+    if not is_cpu:
         torch.cuda.synchronize(model.tok_emb.weight.device)
     return model
 

@@ -1,6 +1,5 @@
 """The memory that a process may still take, and the settings of the C library's allocator."""
 
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,23 +29,6 @@ def require_memory(needed: int, available: int, what: str, fits: str = "a smalle
             f"not enough memory: {what} need {needed:,} bytes ({needed / 1e9:,.1f} GB), and there are"
             f" {available:,} ({available / 1e9:,.1f} GB); take {fits}"
         )
-
-
-def tune_malloc() -> None:
-    """Make glibc keep up to 64 MiB of freed memory for the next allocations. It holds for the whole process.
-
-    A pass over 256 tokens of GPT-2 small frees and allocates 3 MB again and again. By default glibc returns
-    them to the kernel, which clears them each time: 38,000 page faults, and a sixth of the time of two such
-    passes. Other C libraries have no such setting and stay as they are. Source: man 3 mallopt.
-    """
-    TRIM_THRESHOLD, MMAP_THRESHOLD = -1, -3  # their numbers in malloc.h
-    if sys.platform != "linux":
-        return
-    import ctypes
-
-    if (set_option := getattr(ctypes.CDLL(None), "mallopt", None)) is not None:
-        set_option(MMAP_THRESHOLD, 32 << 20)  # the largest value that glibc accepts
-        set_option(TRIM_THRESHOLD, 64 << 20)
 
 
 def _cgroup_headrooms() -> Iterator[int]:

@@ -8,10 +8,10 @@ from typing import Literal
 import numpy as np
 
 from gptcli.errors import WeightsError
+from gptcli.model.arrays import Array
 from gptcli.weights.detect import TensorMatch, detect_layout
 from gptcli.weights.header import Checkpoint
 from gptcli.weights.layouts import is_int8_scale, scaled_weight
-from gptcli.weights.mapping import Array
 from gptcli.weights.tensor_data import read_parameters, read_tensor
 
 Reader = Callable[[], Array]

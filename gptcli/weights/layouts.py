@@ -16,6 +16,7 @@ from typing import Any, Literal
 
 from gptcli.config import nanogpt
 from gptcli.config.model_config import ModelConfig
+from gptcli.config.shapes import is_quantized
 
 Transform = Literal["same", "transpose", "split", "split rows", "ignore"]
 
@@ -32,21 +33,9 @@ def templates(name: str) -> tuple[str, str]:
     return of_block, re.sub(NUMBER, "{e}", of_block, count=1)
 
 
-# The weights that a model in int8 has in int8, each with a scale for every row; routers stay in floats.
-_QUANTIZED = re.compile(
-    r"(out_head|.*\.(W_query|W_key|W_value|out_proj|layers\.[02]|gate_proj|up_proj|down_proj|fc[123]\.[^.]+))"
-    r"\.weight"
-)
-
-
-def is_quantized(name: str) -> bool:
-    """Return whether an int8 model has this parameter of ours, a weight, in int8."""
-    return _QUANTIZED.fullmatch(name) is not None
-
-
 def is_int8_scale(name: str) -> bool:
     """Return whether a parameter of ours is the scales of an int8 weight, one for each row."""
-    return name.endswith(".scale") and is_quantized(scaled_weight(name))
+    return name.endswith(".scale") and "norm" not in name
 
 
 def scaled_weight(scale: str) -> str:

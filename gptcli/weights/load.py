@@ -9,13 +9,13 @@ import torch
 from torch import Tensor
 
 from gptcli.config.model_config import ModelConfig
+from gptcli.model.arrays import Array
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import empty_model
 from gptcli.model.int8 import Int8Linear
-from gptcli.weights.arrays import map_matches
 from gptcli.weights.head import EMBEDDING, HEAD, resolve_head
 from gptcli.weights.layouts import is_int8_scale
-from gptcli.weights.mapping import Array
+from gptcli.weights.mapped import map_files, mapped_tensor
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
 
@@ -60,8 +60,11 @@ def load_weights(plan: LoadPlan, *, device: torch.device, dtype: torch.dtype) ->
 
 def _read_tensors(plan: LoadPlan) -> Iterator[tuple[str, Tensor]]:
     """Yield every parameter that the file holds, by our name: a view of its private mapping."""
-    for match, whole in map_matches(plan, mmap.ACCESS_COPY):  # torch wants memory that may be written
-        yield from match.parameters(to_torch(whole, match.tensor.dtype))
+    files = map_files(plan.detected.matches, mmap.ACCESS_COPY)  # torch wants memory that may be written
+    for match in plan.detected.matches:
+        if match.targets:
+            whole = mapped_tensor(match.tensor, files[match.tensor.file])
+            yield from match.parameters(to_torch(whole, match.tensor.dtype))
 
 
 def to_torch(array: Array, dtype: str) -> Tensor:

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gptcli.config.dtypes import DTYPES, WEIGHT_DTYPES
-from gptcli.config.shapes import Shape, parameter_shapes
+from gptcli.config.shapes import Shape, is_quantized, parameter_shapes
 from gptcli.errors import WeightsError
 from gptcli.weights.detect import INT8, TensorMatch, shorten
-from gptcli.weights.layouts import NUMBER, fill, is_quantized, scale_of, templates
+from gptcli.weights.layouts import NUMBER, fill, scale_of, templates
 from gptcli.weights.plan import LoadPlan
 
 Action = Literal["as is", "transposed", "split", "tied", "ignored", "missing", "unexpected", "wrong shape"]

@@ -7,7 +7,7 @@ from torch import Tensor
 from gptcli.config.partition import Rank, Shard, shard_of
 from gptcli.weights.detect import TensorMatch
 from gptcli.weights.load import to_torch
-from gptcli.weights.mapping import map_file, view
+from gptcli.weights.mapped import map_file, mapped_tensor
 from gptcli.weights.plan import LoadPlan
 
 
@@ -28,7 +28,9 @@ def _read(match: TensorMatch, index: int, shard: Shard) -> Tensor:
     """Read the shard of target number `index` of a tensor, in our parameter's orientation."""
     # The file is mapped again for each tensor, and the shard is copied. A mapped page counts as memory of
     # this process as long as any view of the file exists, even if half of it is another rank's.
-    part = match.rule.part(view(match.tensor, map_file(match.tensor)), index)
+    part = match.rule.part(
+        mapped_tensor(match.tensor, map_file(match.tensor.file, match.tensor.stamp)), index
+    )
     if shard.axis is not None:
         part = part[(slice(None),) * shard.axis + (slice(shard.span.start, shard.span.stop),)]
     return to_torch(part.copy(order="K"), match.tensor.dtype)

@@ -8,9 +8,10 @@ import numpy as np
 
 from gptcli.config.dtypes import SAFETENSORS_DTYPES
 from gptcli.errors import WeightsError
+from gptcli.model.arrays import Array
 from gptcli.weights.detect import TensorMatch
 from gptcli.weights.header import TensorInfo
-from gptcli.weights.mapping import Array, open_file
+from gptcli.weights.mapped import open_file
 
 # Elements read at a time: 16 MB as float32, 32 as float64.
 PIECE = 1 << 22
@@ -75,7 +76,7 @@ def read_pieces(tensor: TensorInfo) -> Iterator[Array]:
         raise WeightsError(f"{tensor.file}: dtype {tensor.dtype} cannot be read number by number")
     dtype = np.dtype(numpy_name)
     left = tensor.n_bytes // dtype.itemsize
-    with open_file(tensor) as file:
+    with open_file(tensor.file, tensor.stamp) as file:
         file.seek(tensor.data_start + tensor.begin)
         while left:
             raw = np.fromfile(file, dtype, min(PIECE, left))

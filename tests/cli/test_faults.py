@@ -20,6 +20,7 @@ COMMAND = [sys.executable, "-m", "gptcli"]
 ESCAPE = "\x1b[2J\x1b]0;owned\x07"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_signal_at_any_moment_ends_the_program_with_its_status_and_no_traceback(number, status):
     """Send the signal while torch or the model loads or decodes, after Python's own start."""

@@ -125,6 +125,7 @@ def broken(whole: bytes, end: int) -> Iterator[bytes]:
             yield whole[:at] + bytes([value]) + whole[at + 1 :]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("save", "keys"), [(save_huggingface, {}), (save_tutorial, MIXTURE)], ids=["huggingface", "tutorial"]
 )

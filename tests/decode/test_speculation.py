@@ -10,25 +10,10 @@ from gptcli.decode.prompt_lookup import PromptLookup
 from gptcli.decode.speculation import Speculator
 from gptcli.engine.native.model import NativeModel
 from gptcli.model.cache import KVCache
+from tests.decode.scripted import ScriptedSpeculator
 from tests.decoding import decode_ids, decode_tokens
 from tests.engine.models import CONTEXT, VOCABULARY, by_columns, config, native_engine
 from tests.models import lively_model
-
-
-class ScriptedSpeculator(Speculator):
-    """Drafts the text that follows, with every n-th token wrong."""
-
-    def __init__(self, whole: list[int], wrong_every: int) -> None:
-        super().__init__()
-        self._whole, self._wrong_every, self.n_proposed = whole, wrong_every, 0
-
-    def propose(self, ids, n_most, _cache, _tokens_left):
-        draft = self._whole[len(ids) : len(ids) + n_most]
-        for i in range(len(draft)):
-            self.n_proposed += 1
-            if self._wrong_every and self.n_proposed % self._wrong_every == 0:
-                draft[i] = (draft[i] + 1) % VOCABULARY
-        return draft
 
 
 class TestSpeculation:
@@ -66,11 +51,10 @@ class TestSpeculation:
         engine = native_engine(model)
         real, draw = NativeModel.forward, np.random.default_rng(0)
 
-        def rounded(self, ids, cache, *, n_logits=1, argmax_only=False):
-            logits = real(self, ids, cache, n_logits=n_logits, argmax_only=argmax_only)
-            is_whole = cache.capacity == len(ids)  # what decides a near tie is left as it is
+        def rounded(self, ids, cache, **options):
+            logits = real(self, ids, cache, **options)
             noise = draw.standard_normal(logits.shape, dtype=np.float32)
-            return logits if is_whole else logits * (1 + np.float32(2e-6) * noise)
+            return logits if logits.dtype == np.float64 else logits * (1 + np.float32(2e-6) * noise)
 
         plain = {first: decode_ids(model, [first], 40, engine=engine, use_cache=False) for first in range(8)}
         monkeypatch.setattr(NativeModel, "forward", rounded)

@@ -6,7 +6,6 @@ import torch
 
 from gptcli.engine.native.draft import quantize_parameters
 from gptcli.engine.native.engine import NativeEngine
-from gptcli.engine.torch_engine import TorchEngine
 from gptcli.model.gpt import GPTModel
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
@@ -31,6 +30,7 @@ def native_engine(model: GPTModel, n_threads: int = 2, *, quantize: bool = False
     for name, parameter in model.named_parameters():
         tensor = parameter.detach()
         parameters[name] = (tensor.view(torch.uint16) if tensor.dtype == torch.bfloat16 else tensor).numpy()
+    parameters |= {name: buffer.numpy() for name, buffer in model.named_buffers()}  # int8 rows and scales
     if quantize:
         parameters = quantize_parameters(parameters)
-    return NativeEngine(model.config, parameters, lambda: TorchEngine(model), n_threads)
+    return NativeEngine(model.config, parameters, n_threads)

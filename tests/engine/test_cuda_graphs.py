@@ -12,7 +12,7 @@ from gptcli.decode.speculation import Speculator
 from gptcli.engine import cuda_graphs as graph_module
 from gptcli.engine.cuda_graphs import CudaGraphEngine
 from gptcli.engine.summary import restore, summarize
-from gptcli.model.int8 import has_int8_product, int8_product, quantize_int8, to_int8
+from gptcli.model.int8 import has_int8_product, int8_product, quantize_int8, quantize_weight
 from gptcli.model.static_cache import StaticCache
 from tests.decoding import decode_ids, decode_tokens
 from tests.models import lively_model, tiny_config
@@ -192,7 +192,7 @@ class TestSummary:
 def test_pytorchs_int8_product_equals_ours():
     """Compare the operator of CUDA's int8 steps on a CPU, in float32 (half precision may crash there)."""
     assert has_int8_product(torch.device("cpu"), torch.float32)
-    weight, scale = to_int8(torch.randn(30, 50))
+    weight, scale = quantize_weight(torch.randn(30, 50))
     x = torch.randn(3, 50)
     expected = x @ (weight * scale[:, None]).t()
     assert (int8_product(x, weight, scale) - expected).abs().max() < 1e-4 * expected.abs().max()

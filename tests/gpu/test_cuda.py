@@ -168,6 +168,15 @@ def test_int8_weights_give_the_logits_of_int8_on_the_cpu(dtype, tolerance, load,
     assert model.engine.describe() == "CUDA graphs"
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
+def test_int8_rows_and_scales_are_those_of_the_cpu(dtype, load, folder):
+    expected = load_model(
+        folder, device="cpu", engine="torch", quantize="int8", dtype=dtype
+    ).model.state_dict()
+    for name, tensor in load(folder, quantize="int8", dtype=dtype).model.state_dict().items():
+        assert torch.equal(tensor.cpu(), expected[name]), name
+
+
 def test_past_the_context_the_window_slides_as_on_the_cpu(load, tmp_path):
     small = save_tutorial(lively_model(tiny_config(**SIZES_OF_MODEL | {"context_length": 24})), tmp_path)
     ours, theirs = (cpu_ids(m, PROMPT, 60) for m in (load(small), load_model(small, device="cpu")))

@@ -3,16 +3,13 @@
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from torch import nn
 
-from gptcli.engine.onednn import is_there as has_onednn
-from gptcli.engine.onednn import use_onednn
 from gptcli.model import int8
 from gptcli.model.int8 import Int8Linear, quantize_int8
 from tests.decoding import decode_ids
 from tests.engine.models import config
-from tests.models import lively_model, tiny_config
+from tests.models import lively_model
 
 
 def naive_product(linear: nn.Linear, x: torch.Tensor) -> np.ndarray:
@@ -33,38 +30,6 @@ def test_the_product_is_that_of_the_rounded_weights(shape, bias, monkeypatch):
         y = Int8Linear(linear)(x)
         assert y.shape == (*shape[:-1], 70)
         np.testing.assert_allclose(y, naive_product(linear, x), atol=1e-5)
-
-
-def test_a_product_that_an_engine_sets_is_used():
-    linear, x, calls = nn.Linear(24, 10), torch.randn(3, 24), []
-    quantized = Int8Linear(linear)
-    plain = quantized(x)
-
-    def counted(x: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor | None) -> torch.Tensor:
-        calls.append(tuple(weight.shape))
-        return F.linear(x, weight, bias)
-
-    quantized.float_linear = counted
-    assert torch.equal(quantized(x), plain)
-    assert calls == [(10, 24)]
-
-
-def test_onednn_multiplies_for_int8_linears_too(monkeypatch):
-    model, plain = (quantize_int8(lively_model(tiny_config())) for _ in range(2))
-    calls, product = [], torch.ops.mkldnn._linear_pointwise
-    use_onednn(model)
-    assert has_onednn()  # the check of oneDNN, once per process, multiplies as well
-
-    def counted(x, weight, *rest):
-        calls.append(tuple(weight.shape))
-        return product(x, weight, *rest)
-
-    monkeypatch.setattr(torch.ops.mkldnn, "_linear_pointwise", counted)
-    with torch.inference_mode():
-        logits = model(torch.tensor([[1, 2, 3]]))
-        assert len(calls) == 2 * 6 + 1  # query, key, value, output and the feed-forward's two; the head
-        torch.testing.assert_close(logits, plain(torch.tensor([[1, 2, 3]])), atol=1e-5, rtol=0)
-    assert len(calls) == 13  # the other model does not use that product
 
 
 def test_rounding_is_within_half_a_step_of_every_weight():

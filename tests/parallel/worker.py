@@ -59,6 +59,8 @@ def compare(path: Path, ready: LoadedModel) -> dict[str, object]:
     with torch.inference_mode():
         difference = float((ready.model(ids) - whole(ids)).abs().max())
     found: dict[str, object] = {"logits": difference}
+    exact, expected = (engine.exact_logits(PROMPTS[2]) for engine in (ready.engine, TorchEngine(whole)))
+    found["exact"] = float(abs(exact - expected).max())
     for (name, ours), (_, theirs) in zip(texts(ready.model, ready.engine), texts(whole), strict=True):
         if name == "logprobs":
             found[name] = max(abs(a - b) for a, b in zip(ours, theirs, strict=True))

@@ -148,6 +148,7 @@ def test_without_a_network_one_line_says_how_to_get_the_files(ask, tmp_path):
     assert time.monotonic() - start < 60
 
 
+@pytest.mark.slow
 def test_a_hub_that_never_answers_does_not_hang_the_program(ask, hub):
     hub.silent = True
     assert_one_line(ask(*ASK, "-w", NAME), "no answer from", "hf download")

@@ -6,16 +6,10 @@ from typing import Any
 import numpy as np
 
 from gptcli.engine.native.library import DTYPES, Matrix, Norm
+from gptcli.model.arrays import widen
 
 ITEM_BYTES = (4, 2, 2, 1)  # by the numbers of DTYPES
 Array = np.ndarray[Any, np.dtype[Any]]
-
-
-def widen(array: Array) -> Array:
-    """Return float32 numbers for float32, float16 or bfloat16 (uint16) numbers."""
-    if array.dtype == np.uint16:
-        return (array.astype(np.uint32) << 16).view(np.float32)
-    return np.asarray(array, np.float32)
 
 
 def vector(array: Array, size: int, name: str) -> Array:
@@ -67,9 +61,9 @@ def are_neighbors(matrices: Sequence[Matrix]) -> bool:
     )
 
 
-def norm(scale: Array, shift: Array) -> Norm:
-    """Describe a LayerNorm with scale [C] and shift [C] from `vector`."""
-    return Norm(scale.ctypes.data, shift.ctypes.data)
+def norm(scale: Array, shift: Array | None) -> Norm:
+    """Describe a LayerNorm with scale [C] and, if it has one, shift [C] from `vector`."""
+    return Norm(pointer(scale), pointer(shift))
 
 
 def pointer(array: Array | None) -> int | None:

@@ -1,19 +1,18 @@
 """An int8 copy of a float32 model, which drafts tokens for it to verify: it reads a quarter of the bytes."""
 
-import re
 from collections.abc import Callable
 
 from gptcli.config.model_config import ModelConfig
-from gptcli.engine.native.arrays import Array
-from gptcli.engine.native.model import NativeCache, NativeModel
-from gptcli.engine.native.quantize import to_int8
+from gptcli.engine.native.cache import NativeCache
+from gptcli.engine.native.model import NativeModel
+from gptcli.model.arrays import Array, PieceRunner
+from gptcli.model.quantize import Names, convert_parameters
 from gptcli.system.memory import available_bytes
+from gptcli.system.threads import default_threads
 
 # Bytes of float32 weights that are quantized in a second, and the part of a step that drafts save:
 # tests/benchmarks/native.py. The first is half of what is measured: the copy takes memory, too.
 QUANTIZED_BYTES_PER_SECOND, SAVED = 1.5e9, 0.35
-
-LINEAR = re.compile(r"(W_query|W_key|W_value|out_proj|layers\.[02]|out_head)\.weight$")
 
 
 def quantize_parameters(parameters: dict[str, Array]) -> dict[str, Array]:
@@ -21,13 +20,9 @@ def quantize_parameters(parameters: dict[str, Array]) -> dict[str, Array]:
 
     A tied head becomes one of its own: the embedding, of which a step reads one row, stays.
     """
-    quantized = dict(parameters)
-    quantized.setdefault("out_head.weight", parameters["tok_emb.weight"])
-    for name in list(quantized):
-        if LINEAR.search(name):
-            rows, scale = to_int8(quantized[name])
-            quantized |= {name: rows, name.removesuffix("weight") + "scale": scale}
-    return quantized
+    tensors: dict[Names, Array] = {(name,): array for name, array in parameters.items()}
+    with PieceRunner(default_threads()) as each:
+        return convert_parameters(tensors, None, each, quantize=True)
 
 
 class Int8DraftModel:
@@ -76,7 +71,7 @@ class Int8DraftModel:
         assert self._model is not None
         length, draft = cache.length, list[int]()
         for _ in range(n):
-            token = int(self._model.forward([token], cache, n_logits=1)[0].argmax())
+            token = int(self._model.forward([[token]], cache)[0].argmax())
             draft.append(token)
         cache.truncate(length)
         return draft

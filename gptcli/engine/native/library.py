@@ -2,12 +2,12 @@
 
 import ctypes
 import functools
-from ctypes import c_char_p, c_float, c_int32, c_int64, c_void_p
+from ctypes import c_char_p, c_double, c_int32, c_int64, c_void_p
 from pathlib import Path
 
 LIBRARY = Path(__file__).parent / "kernels.so"
-ABI_VERSION = 1
-STEPS_PER_LAYER = 5
+ABI_VERSION = 2
+STEPS_PER_LAYER = 4
 DTYPES = {"float32": 0, "uint16": 1, "float16": 2, "int8": 3}  # uint16 holds bfloat16
 ACTIVATIONS = ("identity", "gelu_tanh", "gelu", "gelu_sigmoid", "relu", "silu", "sigmoid", "tanh", "swish")
 
@@ -32,24 +32,38 @@ class Matrix(ctypes.Structure):
 
 
 class Norm(ctypes.Structure):
-    """Scale [C] and shift [C] of a LayerNorm."""
+    """Scale [C] of a LayerNorm, and shift [C] or NULL."""
 
     _fields_ = (("scale", c_void_p), ("shift", c_void_p))
 
 
+class FeedForward(ctypes.Structure):
+    """A feed-forward of two matrices, or of three with a gate."""
+
+    _fields_ = (
+        ("gate", Matrix),
+        ("up", Matrix),
+        ("down", Matrix),
+        ("activation", c_int64),
+        ("swish_beta", c_double),
+    )
+
+
 class Layer(ctypes.Structure):
-    """A transformer block."""
+    """A transformer block; its feed-forwards are those of every token, then the experts."""
 
     _fields_ = (
         ("norm1", Norm),
         ("norm2", Norm),
         ("qkv", Matrix * 3),
         ("out_proj", Matrix),
-        ("up", Matrix),
-        ("down", Matrix),
-        ("n_qkv", c_int32),
-        ("activation", c_int32),
-        ("swish_beta", c_float),
+        ("router", Matrix),
+        ("feed_forwards", ctypes.POINTER(FeedForward)),
+        ("n_always", c_int64),
+        ("n_experts", c_int64),
+        ("n_chosen", c_int64),
+        ("n_qkv", c_int64),
+        ("score_scale", c_double),
     )
 
 
@@ -69,10 +83,22 @@ class Model(ctypes.Structure):
         ("head", Matrix),
         ("int8_head", Matrix),
         ("error_bound", c_void_p),
-        ("near_tie", c_float),
-        ("norm_eps", c_float),
+        ("near_tie", c_double),
+        ("norm_eps", c_double),
         ("norm_unbiased", c_int32),
         ("n_threads", c_int32),
+    )
+
+
+class Row(ctypes.Structure):
+    """The new tokens of one sequence, and its cache."""
+
+    _fields_ = (
+        ("cache", c_void_p),
+        ("capacity", c_int64),
+        ("start", c_int64),
+        ("n_tokens", c_int64),
+        ("n_logits", c_int64),
     )
 
 
@@ -81,33 +107,34 @@ class Pass(ctypes.Structure):
 
     _fields_ = (
         ("ids", c_void_p),
+        ("rows", ctypes.POINTER(Row)),
+        ("n_rows", c_int64),
         ("n_tokens", c_int64),
-        ("start", c_int64),
         ("n_logits", c_int64),
+        ("longest", c_int64),
         ("argmax_only", c_int64),
-        ("cache", c_void_p),
-        ("capacity", c_int64),
+        ("is_float64", c_int64),
         ("logits", c_void_p),
         ("scratch", c_void_p),
         ("next_step", c_int64),
     )
 
 
-_P, _N, _F = c_void_p, c_int64, c_float
+_P, _N, _D = c_void_p, c_int64, c_double
 _SIGNATURES = {
     "abi_version": (_N, ()),
     "max_tokens": (_N, ()),
     "variant_name": (c_char_p, (_N,)),
     "active_variant": (c_char_p, ()),
     "force_variant": (_N, (c_char_p,)),
-    "scratch_floats": (_N, (_P, _N, _N)),
-    "linear_floats": (_N, (_P, _N)),
-    "attend_floats": (_N, (_N, _N, _N, _N)),
+    "scratch_bytes": (_N, (_P, _N, _N, _N)),
+    "linear_bytes": (_N, (_P, _N)),
+    "attend_bytes": (_N, (_N, _N, _N, _N)),
     "forward": (None, (_P, _P)),
-    "linear": (None, (_P, _P, _N, _N, _F, _N, _P, _N, _P)),
-    "layer_norm": (None, (_P, _N, _N, _P, _F, _N, _P, _N)),
+    "linear": (None, (_P, _P, _N, _N, _D, _N, _P, _N, _P)),
+    "layer_norm": (None, (_P, _N, _N, _P, _D, _N, _P, _N)),
     "attend": (None, (_P, _N, _N, _N, _N, _P, _N, _P, _N, _P)),
-    "activate": (None, (_P, _N, _N, _F)),
+    "activate": (None, (_P, _N, _N, _D)),
     "exit_on_bus_error": (None, (c_char_p,)),
 }
 

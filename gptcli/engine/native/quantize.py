@@ -1,46 +1,14 @@
-"""int8 rows with a scale each, in NumPy, and what the int8 head needs to know about their error."""
-
-from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+"""An int8 head, and a bound on the error of its logits."""
 
 import numpy as np
 
-from gptcli.engine.native.arrays import Array, widen
+from gptcli.model.arrays import Array, PieceRunner, widen
+from gptcli.model.quantize import quantize_rows
 from gptcli.system.threads import default_threads
-
-ROWS = 256  # at once, so that they stay in the cache
 
 # A float32 sum of n products is off by less than n units of rounding of the sum of their magnitudes (Higham
 # 2002, "Accuracy and Stability of Numerical Algorithms", section 3.1). Here are two sums, and some slack.
 UNIT = 2.0**-24
-
-
-def to_int8(weight: Array) -> tuple[Array, Array]:
-    """Return the nearest int8 to rows [O, I], and each row's scale [O]: its largest magnitude over 127.
-
-    Source: Dettmers et al. 2022, "LLM.int8()", section 2.1 (absmax, row by row).
-    """
-    rows, scale = np.empty(weight.shape, np.int8), np.empty(len(weight), np.float32)
-
-    def quantize(part: slice) -> None:
-        rows[part], scale[part] = _quantize(widen(weight[part]))
-
-    _for_parts(len(weight), quantize)
-    return rows, scale
-
-
-def _for_parts(n_rows: int, run: Callable[[slice], None]) -> None:
-    """Run a function for every part of the rows, in threads: NumPy lets go of the interpreter's lock."""
-    parts = [slice(first, first + ROWS) for first in range(0, n_rows, ROWS)]
-    with ThreadPoolExecutor(default_threads()) as pool:
-        list(pool.map(run, parts))
-
-
-def _quantize(part: Array) -> tuple[Array, Array]:
-    scale = np.maximum(np.abs(part).max(axis=1), np.finfo(np.float32).tiny) / np.float32(127)
-    rounded = part / scale[:, None]
-    with np.errstate(invalid="ignore"):  # NaN has no int8
-        return np.rint(rounded, out=rounded).astype(np.int8), scale
 
 
 def quantize_head(weight: Array) -> tuple[Array, Array, Array]:
@@ -51,13 +19,15 @@ def quantize_head(weight: Array) -> tuple[Array, Array, Array]:
     rows, scale = np.empty(weight.shape, np.int8), np.empty(len(weight), np.float32)
     bound = np.empty(len(weight), np.float32)
 
-    def quantize(part: slice) -> None:
-        exact = widen(weight[part])
-        rows[part], scale[part] = _quantize(exact)
-        lost = exact - rows[part] * scale[part, None]
-        bound[part] = _length(lost) + np.float32(4 * weight.shape[1] * UNIT) * _length(exact)
+    def quantize(piece: slice) -> None:
+        exact = widen(weight[piece])
+        rows[piece], scale[piece] = quantize_rows(exact)
+        with np.errstate(invalid="ignore"):  # a row with an infinity has no bound: NaN
+            lost = exact - rows[piece] * scale[piece, None]
+            bound[piece] = _length(lost) + np.float32(4 * weight.shape[1] * UNIT) * _length(exact)
 
-    _for_parts(len(weight), quantize)
+    with PieceRunner(default_threads()) as each:
+        each(weight, quantize)
     return rows, scale, bound
 
 

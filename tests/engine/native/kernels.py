@@ -26,7 +26,7 @@ def linear(
     """Return activation(x·Wᵀ·scale + bias) + residual for x [T, I] and W [O, I]."""
     kernels, (O, I) = library.load_library(), weight.shape  # noqa: E741 - matrices are [O, I]
     m = matrix(weight, (O, I), "weight", bias, scale)
-    scratch = np.full(kernels.gptcli_linear_floats(ctypes.byref(m), n_threads), np.nan, np.float32)
+    scratch = np.full(kernels.gptcli_linear_bytes(ctypes.byref(m), n_threads) // 4, np.nan, np.float32)
     out = np.full((len(x) + 1, O), 7.5, np.float32)
     if residual is not None:
         out[:-1] = residual
@@ -58,7 +58,7 @@ def attend(qkv: Array, start: int, cache: Array, n_threads: int = 1) -> Array:  
     """Store keys and values of qkv [T, 3C] in a cache [2, H, capacity, D]; return attention."""
     kernels, (_, H, capacity, D), T = library.load_library(), cache.shape, len(qkv)
     assert start + T <= capacity
-    scratch = np.full(kernels.gptcli_attend_floats(T, start + T, D, n_threads), np.nan, np.float32)
+    scratch = np.full(kernels.gptcli_attend_bytes(T, start + T, D, n_threads) // 4, np.nan, np.float32)
     out = np.empty((T, H * D), np.float32)
     kernels.gptcli_attend(
         pointer(qkv), T, start, H, D, pointer(cache), capacity, pointer(out), n_threads, pointer(scratch)

@@ -1,31 +1,30 @@
 """Small random models as the native engine takes them: sizes, and arrays by the tutorial's names."""
 
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
+from gptcli.config.model_config import ModelConfig, build_config
 from gptcli.engine.native.arrays import Array
-from gptcli.engine.native.model import NativeCache, NativeModel
+from gptcli.engine.native.model import NativeModel
 
 
-@dataclass
-class TinySizes:
-    """Sizes of a small model with odd widths."""
+def tiny_sizes(**changes: Any) -> ModelConfig:
+    """Return the config of a small model with odd widths."""
+    sizes: dict[str, Any] = {
+        "vocab_size": 301,
+        "context_length": 400,
+        "emb_dim": 60,
+        "n_heads": 5,
+        "n_layers": 3,
+        "drop_rate": 0.0,
+        "qkv_bias": True,
+        "ffn_dim": 170,
+    }
+    return build_config(sizes | changes, "test")
 
-    vocab_size: int = 301
-    context_length: int = 400
-    emb_dim: int = 60
-    n_heads: int = 5
-    n_layers: int = 3
-    ffn_dim: int = 170
-    activation: str = "gelu_tanh"
-    swish_beta: float = 1.0
-    norm_eps: float = 1e-5
-    norm_unbiased: bool = False
 
-
-def random_parameters(sizes: TinySizes, *, columns: bool = False, seed: int = 0) -> dict[str, Array]:
+def random_parameters(sizes: ModelConfig, *, columns: bool = False, seed: int = 0) -> dict[str, Array]:
     """Return parameters in which no bias is zero and no norm the identity.
 
     By columns, query, key and value are slices of one matrix [C, 3C], as in Hugging Face's files.
@@ -62,9 +61,9 @@ def random_parameters(sizes: TinySizes, *, columns: bool = False, seed: int = 0)
 
 def decode_greedy(engine: NativeModel, prompt: list[int], n_tokens: int, **options: Any) -> list[int]:
     """Return the n_tokens most probable ids, one after the other."""
-    cache: NativeCache = engine.new_cache(1, len(prompt) + n_tokens)
+    cache = engine.new_cache(1, len(prompt) + n_tokens)
     ids, new = list[int](), prompt
     for _ in range(n_tokens):
-        new = [int(engine.forward(new, cache, n_logits=1, **options)[0].argmax())]
+        new = [int(engine.forward([new], cache, **options)[0].argmax())]
         ids += new
     return ids

@@ -7,9 +7,9 @@ import threading
 import numpy as np
 
 from gptcli.engine.native.model import NativeModel
-from tests.engine.native.models import TinySizes, random_parameters
+from tests.engine.native.models import random_parameters, tiny_sizes
 
-SIZES = TinySizes(emb_dim=64, n_heads=4, ffn_dim=256, n_layers=2, vocab_size=600)
+SIZES = tiny_sizes(emb_dim=64, n_heads=4, ffn_dim=256, n_layers=2, vocab_size=600)
 PARAMETERS = random_parameters(SIZES, columns=True)
 IDS = list(range(9))
 
@@ -18,8 +18,8 @@ def is_right(n_threads: int) -> bool:
     """Return whether a new engine and a new cache give the expected bits."""
     engine = NativeModel(SIZES, PARAMETERS, n_threads)
     cache = engine.new_cache(1, 16)
-    engine.forward(IDS, cache, n_logits=1)
-    return all(np.array_equal(engine.forward([5], cache, n_logits=1), row) for row in EXPECTED)
+    engine.forward([IDS], cache)
+    return all(np.array_equal(engine.forward([[5]], cache), row) for row in EXPECTED)
 
 
 def is_right_in_child() -> bool:
@@ -33,8 +33,8 @@ def is_right_in_child() -> bool:
 def expect() -> list[np.ndarray]:
     engine = NativeModel(SIZES, PARAMETERS, 1)
     cache = engine.new_cache(1, 16)
-    engine.forward(IDS, cache, n_logits=1)
-    return [engine.forward([5], cache, n_logits=1) for _ in range(2)]
+    engine.forward([IDS], cache)
+    return [engine.forward([[5]], cache) for _ in range(2)]
 
 
 EXPECTED = expect()

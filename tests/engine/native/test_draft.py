@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import torch
 
+from gptcli.decode.engine import ForwardRequest
 from gptcli.decode.speculation import Speculator
 from gptcli.engine.native import draft as draft_module
 from gptcli.model.int8 import quantize_int8
@@ -60,11 +61,11 @@ def test_it_leaves_the_cache_and_the_parameters_as_they_were():
     engine = native_engine(model)
     engine.draft_model.prepare()
     cache = engine.new_cache(1, CONTEXT)
-    engine.forward_fast(request_of([1, 2, 3], cache))
-    held = cache.data[:, :, :, :3].copy()
+    engine.forward(ForwardRequest([[1, 2, 3]], cache))
+    held = cache.rows[0].data[:, :, :, :3].copy()
     assert len(engine.draft_model.draft(4, cache, 5)) == 5
     assert cache.length == 3
-    assert np.array_equal(cache.data[:, :, :, :3], held)
+    assert np.array_equal(cache.rows[0].data[:, :, :, :3], held)
     assert all(tensor.equal(before[name]) for name, tensor in model.state_dict().items())
 
 
@@ -103,18 +104,11 @@ def test_the_command_prints_the_same_text_and_says_where_it_cannot(cli):
     for options, why in (
         (("--quantize", "int8"), "for float32 weights"),
         (("--dtype", "bfloat16"), "for float32 weights"),
-        (("-p", "gpt-124m-moe", "--set", "n_layers=1", "--set", "emb_dim=24"), "has no kernel"),
         (("--engine", "torch"), "by the native kernels"),
     ):
         result = cli(*base, "-q", "--speculate", "self", *options)
         assert result.status == 2
         assert why in result.err
-
-
-def request_of(ids: list[int], cache):
-    from gptcli.decode.engine import ForwardRequest
-
-    return ForwardRequest([ids], cache)
 
 
 @pytest.mark.parametrize(

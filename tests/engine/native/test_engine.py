@@ -10,19 +10,20 @@ from transformers import GPT2Config, GPT2LMHeadModel
 from gptcli.engine.native.arrays import Array, widen
 from gptcli.engine.native.engine import MIN_TOKENS_FOR_INT8_HEAD
 from gptcli.engine.native.model import NativeModel
-from gptcli.engine.native.quantize import quantize_head, to_int8
+from gptcli.engine.native.quantize import quantize_head
+from gptcli.model.quantize import to_int8
 from tests.decoding import decode_ids
 from tests.engine.models import native_engine
 from tests.engine.native.kernels import stored
-from tests.engine.native.models import TinySizes, decode_greedy, random_parameters
+from tests.engine.native.models import decode_greedy, random_parameters, tiny_sizes
 from tests.models import lively_model, tiny_config
 
-SIZES = TinySizes()
+SIZES = tiny_sizes()
 PROMPT = [int(i) for i in np.random.default_rng(0).integers(0, SIZES.vocab_size, 20)]
 HF_ACTIVATIONS = {"gelu_tanh": "gelu_new", "gelu": "gelu", "relu": "relu", "silu": "silu"}
 
 
-def reference_logits(sizes: TinySizes, parameters: dict[str, Array], ids: list[int]) -> Any:
+def reference_logits(sizes: tiny_sizes, parameters: dict[str, Array], ids: list[int]) -> Any:
     """Return transformers' float64 logits [T, V] for the numbers that the parameters hold."""
     config = GPT2Config(
         vocab_size=sizes.vocab_size,
@@ -86,7 +87,7 @@ def test_greedy_ids_are_those_of_transformers_in_float64(columns: bool) -> None:
 @pytest.mark.parametrize("activation", HF_ACTIVATIONS)
 @pytest.mark.parametrize("columns", [False, True])
 def test_logits_are_those_of_float64_however_the_tokens_come(activation: str, columns: bool) -> None:
-    sizes = TinySizes(activation=activation)
+    sizes = tiny_sizes(activation=activation)
     parameters = random_parameters(sizes, columns=columns, seed=1)
     ids = [int(i) for i in np.random.default_rng(1).integers(0, sizes.vocab_size, 390)]
     expected = reference_logits(sizes, parameters, ids)
@@ -95,7 +96,7 @@ def test_logits_are_those_of_float64_however_the_tokens_come(activation: str, co
         cache, first = engine.new_cache(1, 390), 0
         for n in pieces:
             n_logits = min(n, 290)
-            logits = engine.forward(ids[first : first + n], cache, n_logits=n_logits)
+            logits = engine.forward([ids[first : first + n]], cache, n_logits=[n_logits])
             first += n
             assert np.abs(logits - expected[first - n_logits : first]).max() < 2e-5, (pieces, first)
         assert cache.length == 390
@@ -121,7 +122,7 @@ def test_other_dtypes_are_computed_in_float32_from_what_is_stored(dtype: str, co
     engine = NativeModel(SIZES, parameters, 3)
     engine.build_int8_head()
     cache = engine.new_cache(1, 200)
-    logits = engine.forward(PROMPT + ids, cache, n_logits=120)
+    logits = engine.forward([PROMPT + ids], cache, n_logits=[120])
     assert np.abs(logits - expected).max() < 2e-5
     assert ids == expected[19:-1].argmax(axis=1).tolist()
     assert decode_greedy(engine, PROMPT, 100, argmax_only=True) == ids
@@ -136,10 +137,10 @@ def test_biases_and_an_own_head_may_be_there_or_not() -> None:
     own = {"out_head.weight": parameters["tok_emb.weight"][::-1].copy()}
     a = NativeModel(SIZES, bare | own, 2)
     b = NativeModel(SIZES, zeros, 2)
-    logits = a.forward(PROMPT, a.new_cache(1, 20), n_logits=20)
-    assert np.array_equal(logits[:, ::-1], b.forward(PROMPT, b.new_cache(1, 20), n_logits=20))
+    logits = a.forward([PROMPT], a.new_cache(1, 20), n_logits=[20])
+    assert np.array_equal(logits[:, ::-1], b.forward([PROMPT], b.new_cache(1, 20), n_logits=[20]))
     assert not np.array_equal(
-        logits, NativeModel(SIZES, parameters | own, 2).forward(PROMPT, a.new_cache(1, 20), n_logits=20)
+        logits, NativeModel(SIZES, parameters | own, 2).forward([PROMPT], a.new_cache(1, 20), n_logits=[20])
     )
 
 
@@ -158,11 +159,11 @@ def test_the_int8_head_is_made_once_and_only_for_a_long_text(monkeypatch) -> Non
 def test_a_truncated_cache_goes_on_as_if_the_rest_had_not_been() -> None:
     engine = NativeModel(SIZES, random_parameters(SIZES), 2)
     cache = engine.new_cache(1, 64)
-    first = engine.forward(PROMPT, cache, n_logits=1)
-    engine.forward([1, 2, 3], cache, n_logits=3)
+    first = engine.forward([PROMPT], cache)
+    engine.forward([[1, 2, 3]], cache, n_logits=[3])
     cache.truncate(len(PROMPT) - 1)
-    assert np.array_equal(engine.forward(PROMPT[-1:], cache, n_logits=1).argmax(), first.argmax())
-    with pytest.raises(ValueError, match="cannot truncate a cache of 20 tokens to 21"):
+    assert np.array_equal(engine.forward([PROMPT[-1:]], cache).argmax(), first.argmax())
+    with pytest.raises(ValueError, match="cannot truncate a sequence of 20 tokens to 21"):
         cache.truncate(21)
 
 
@@ -172,18 +173,19 @@ def test_nan_in_a_weight_shows_in_the_logits() -> None:
     engine = NativeModel(SIZES, parameters, 2)
     engine.build_int8_head()
     for argmax_only in (False, True):
-        logits = engine.forward(PROMPT, engine.new_cache(1, 20), n_logits=3, argmax_only=argmax_only)
+        logits = engine.forward([PROMPT], engine.new_cache(1, 20), n_logits=[3], argmax_only=argmax_only)
         assert np.isnan(logits).all()
 
 
-def test_a_row_of_the_head_with_nan_is_never_hidden_by_the_int8_head() -> None:
+@pytest.mark.parametrize("number", [np.nan, np.inf])
+def test_a_row_of_the_head_that_is_not_finite_is_never_hidden_by_the_int8_head(number: float) -> None:
     parameters = random_parameters(SIZES)
     parameters["out_head.weight"] = parameters["tok_emb.weight"].copy()
-    parameters["out_head.weight"][17, 5] = np.nan
+    parameters["out_head.weight"][17, 5] = number
     engine = NativeModel(SIZES, parameters, 2)
     engine.build_int8_head()
-    logits = engine.forward(PROMPT, engine.new_cache(1, 20), n_logits=2, argmax_only=True)
-    assert np.flatnonzero(np.isnan(logits[0])).tolist() == [17]
+    logits = engine.forward([PROMPT], engine.new_cache(1, 20), n_logits=[2], argmax_only=True)
+    assert np.flatnonzero(~np.isfinite(logits[0])).tolist() == [17]
 
 
 @pytest.mark.parametrize(
@@ -218,4 +220,4 @@ def test_arrays_that_do_not_fit_are_refused(change: dict[str, Array], message: s
 def test_calls_that_do_not_fit_are_refused(ids: list[int], n_logits: int, message: str) -> None:
     engine = NativeModel(SIZES, random_parameters(SIZES), 1)
     with pytest.raises(ValueError, match=message):
-        engine.forward(ids, engine.new_cache(1, 30), n_logits=n_logits)
+        engine.forward([ids], engine.new_cache(1, 30), n_logits=[n_logits])

@@ -47,6 +47,7 @@ def run(sanitized: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", TESTS)
 def test_kernels_touch_nothing_that_is_not_theirs(sanitized: Path, name: str) -> None:
     done = run(sanitized, str(FOLDER / name))

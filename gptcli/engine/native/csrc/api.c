@@ -7,7 +7,7 @@
 #if defined(__x86_64__)
 #include <cpuid.h>
 
-extern const Variant x86_64_v2, x86_64_v3, x86_64_v4;
+extern const Variant x86_64_v2, x86_64_v3, x86_64_v4, x86_64_v2_double, x86_64_v3_double;
 
 /* Whether the system saves the registers named by the bits of XCR0. */
 static int saves_registers(unsigned bits) {
@@ -26,17 +26,24 @@ static int level_of_processor(void) {
 }
 
 static const Variant *const variants[] = {&x86_64_v2, &x86_64_v3, &x86_64_v4};
+static const Variant *const doubles[] = {&x86_64_v2_double, &x86_64_v3_double, &x86_64_v3_double};
 static int n_usable(void) { return level_of_processor() - 1; }
 #else
-extern const Variant baseline;
+extern const Variant baseline, baseline_double;
 
 static const Variant *const variants[] = {&baseline};
+static const Variant *const doubles[] = {&baseline_double};
 static int n_usable(void) { return 1; }
 #endif
 
-static const Variant *active;
+static const Variant *active, *active_double;
 
-__attribute__((constructor)) static void choose_best(void) { active = variants[n_usable() - 1]; }
+static void choose(int i) {
+    active = variants[i];
+    active_double = doubles[i];
+}
+
+__attribute__((constructor)) static void choose_best(void) { choose(n_usable() - 1); }
 
 #pragma GCC visibility push(default) /* all else stays inside the library */
 
@@ -53,38 +60,38 @@ const char *gptcli_active_variant(void) { return active->name; }
 int64_t gptcli_force_variant(const char *name) {
     for (int i = 0; i < n_usable(); i++)
         if (!strcmp(variants[i]->name, name)) {
-            active = variants[i];
+            choose(i);
             return 1;
         }
     return 0;
 }
 
-int64_t gptcli_scratch_floats(const Model *model, int64_t T, int64_t S) {
-    return active->scratch_floats(model, T, S);
+int64_t gptcli_scratch_bytes(const Model *model, int64_t T, int64_t S, int64_t is_float64) {
+    return (is_float64 ? active_double : active)->scratch_bytes(model, T, S);
 }
 
-int64_t gptcli_linear_floats(const Matrix *matrix, int64_t n_threads) {
-    return active->linear_floats(matrix, (int)n_threads);
+int64_t gptcli_linear_bytes(const Matrix *matrix, int64_t n_threads) {
+    return active->linear_bytes(matrix, (int)n_threads);
 }
 
-int64_t gptcli_attend_floats(int64_t T, int64_t S, int64_t D, int64_t n_threads) {
-    return active->attend_floats(T, S, D, (int)n_threads);
+int64_t gptcli_attend_bytes(int64_t T, int64_t S, int64_t D, int64_t n_threads) {
+    return active->attend_bytes(T, S, D, (int)n_threads);
 }
 
 void gptcli_forward(const Model *model, Pass *pass) {
     pool_enter(model->n_threads);
-    active->forward(model, pass);
+    (pass->is_float64 ? active_double : active)->forward(model, pass);
     pool_leave();
 }
 
-void gptcli_linear(const Matrix *matrix, const float *x, int64_t T, int64_t activation, float swish_beta,
+void gptcli_linear(const Matrix *matrix, const float *x, int64_t T, int64_t activation, double swish_beta,
                    int64_t adds, float *out, int64_t n_threads, float *scratch) {
     pool_enter((int)n_threads);
     active->linear(matrix, x, T, (Activation)activation, swish_beta, (int)adds, out, (int)n_threads, scratch);
     pool_leave();
 }
 
-void gptcli_layer_norm(const float *x, int64_t T, int64_t C, const Norm *norm, float eps, int64_t unbiased,
+void gptcli_layer_norm(const float *x, int64_t T, int64_t C, const Norm *norm, double eps, int64_t unbiased,
                        float *out, int64_t n_threads) {
     pool_enter((int)n_threads);
     active->layer_norm(x, T, C, norm, eps, (int)unbiased, out, (int)n_threads);
@@ -98,7 +105,7 @@ void gptcli_attend(const float *qkv, int64_t T, int64_t start, int64_t H, int64_
     pool_leave();
 }
 
-void gptcli_activate(float *values, int64_t n, int64_t activation, float swish_beta) {
+void gptcli_activate(float *values, int64_t n, int64_t activation, double swish_beta) {
     active->activate(values, n, (Activation)activation, swish_beta);
 }
 

@@ -7,30 +7,36 @@
 
 #include "linear.h"
 
-enum { RESCORE_ROWS = 2048 }; /* rows of one part */
+enum {
+    RESCORE_ROWS = 2048, /* rows of one part */
+    RESCORE_TOKENS = 16  /* of more tokens at once, the products cost more than reading the head */
+};
 
 typedef struct {
     const Model *model;
-    const float *x; /* [C] */
-    float *logits;  /* [V] */
-    float length;   /* |x|, rounded up */
-    float lowest;   /* what a logit must reach to be the largest, or near it */
+    const real *x; /* [C] */
+    real *logits;  /* [V] */
+    real length;   /* |x|, rounded up */
+    real lowest;   /* what a logit must reach to be the largest, or near it */
 } Rescoring;
 
-/* Find the best lower end and the largest magnitude of all intervals, and set `lowest` by them. */
+/* Find the best lower end, and the ends of all intervals; set `lowest` by them. */
 static void find_lowest(Rescoring *r) {
     const float *bound = r->model->error_bound;
-    float best = -__builtin_inff(), most = 1;
+    real best = -__builtin_inff(), least = __builtin_inff(), most = -__builtin_inff();
     for (int64_t j = 0; j < r->model->vocab_size; j++) {
-        float error = bound[j] * r->length, low = r->logits[j] - error;
-        float size = __builtin_fabsf(r->logits[j]) + error;
+        real error = bound[j] * r->length, low = r->logits[j] - error, high = r->logits[j] + error;
         best = low > best ? low : best;
-        most = size > most ? size : most;
+        least = low < least ? low : least;
+        most = high > most ? high : most;
     }
-    r->lowest = best - r->model->near_tie * most;
+    real scale = most - least; /* as `scale_of` in decode/near_ties.py */
+    scale = most > scale ? most : scale;
+    scale = -least > scale ? -least : scale;
+    r->lowest = best - (real)r->model->near_tie * scale;
 }
 
-static void run_rescoring_part(const void *job, int64_t part, float *scratch) {
+static void run_rescoring_part(const void *job, int64_t part, void *scratch) {
     (void)scratch;
     const Rescoring *r = job;
     const Matrix *head = &r->model->head;
@@ -40,19 +46,19 @@ static void run_rescoring_part(const void *job, int64_t part, float *scratch) {
             dot_rows(r->x, head->n_inputs, 1, head, j, 1, r->logits + j, 1);
 }
 
-static void rescore_candidates(const Team *team, const Model *model, const float *x, float *logits) {
+static void rescore_candidates(const Team *team, const Model *model, const real *x, real *logits) {
     Rescoring r = {model, x, logits, 0, 0};
     double squares = 0;
     for (int64_t i = 0; i < model->emb_dim; i++) squares += (double)x[i] * x[i];
-    r.length = (float)__builtin_sqrt(squares) * 1.00001f;
+    r.length = (real)(__builtin_sqrt(squares) * 1.00001);
     find_lowest(&r);
     parallel(team, (model->vocab_size + RESCORE_ROWS - 1) / RESCORE_ROWS, run_rescoring_part, &r);
 }
 
 /* x [T, C] → logits [T, V]. */
-static void compute_logits(const Team *team, const Model *model, const float *x, int64_t T, int argmax_only,
-                           float *logits) {
-    int rescores = argmax_only && model->int8_head.data;
+static void compute_logits(const Team *team, const Model *model, const real *x, int64_t T, int argmax_only,
+                           real *logits) {
+    int rescores = argmax_only && model->int8_head.data && T <= RESCORE_TOKENS && !IS_DOUBLE;
     const Matrix *head = rescores ? &model->int8_head : &model->head;
     linear(team, (Linear){.matrices = head, .n_matrices = 1, .x = x, .T = T, .out = logits,
                           .out_stride = model->vocab_size});

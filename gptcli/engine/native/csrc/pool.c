@@ -61,7 +61,7 @@ static int take_part(int index) {
         const Team *team = atomic_load_explicit(&pool.team, memory_order_relaxed);
         /* If the ticket is still the same, so is the job: it cannot end before this part is done. */
         if (!atomic_compare_exchange_weak(&pool.ticket, &ticket, ticket + 1)) continue;
-        run(job, next_part(ticket), team->scratch + index * team->scratch_stride);
+        run(job, next_part(ticket), team->scratch + index * team->scratch_bytes);
         count_done(n_parts_of(ticket));
         return 1;
     }

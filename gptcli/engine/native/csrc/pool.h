@@ -9,12 +9,12 @@ enum { MAX_THREADS = 256, MAX_PARTS = 65535 };
 /* The threads that work on a call, and their scratch memory. */
 typedef struct {
     int n_threads;
-    float *scratch;       /* [n_threads, scratch_stride] */
-    int64_t scratch_stride;
-    float *shared;        /* scratch memory of all together */
+    char *scratch;         /* [n_threads, scratch_bytes] */
+    int64_t scratch_bytes;
+    void *shared;          /* scratch memory of all together */
 } Team;
 
-typedef void (*RunPart)(const void *job, int64_t part, float *scratch);
+typedef void (*RunPart)(const void *job, int64_t part, void *scratch);
 
 /* Wait until no other call uses the pool, and create the threads that are missing. */
 void pool_enter(int n_threads);

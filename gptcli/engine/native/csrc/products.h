@@ -3,7 +3,7 @@
    Three ways, by how the matrix lies and how many tokens there are:
      dot_rows      W [O, I], fewer than PACK_TOKENS tokens: sums run along the rows of W, in registers
      add_columns   W [I, O], fewer than PACK_TOKENS tokens: rows of W times one input each, added to the sums
-     add_packed    else: a panel of PANEL outputs is copied, as float32, and read from the cache by all tokens
+     add_packed    else, and for all doubles: a panel of PANEL outputs is copied and read from the cache by all tokens
    The products of an output are added in one order, whichever thread computes it and whatever is next to it;
    but for dot_rows, SLICE inputs are summed by themselves, and then the slices. */
 #ifndef GPTCLI_PRODUCTS_H
@@ -26,8 +26,8 @@ enum {
 INLINE void prefetch(const char *p) { __builtin_prefetch(p, 0, 2); }
 
 /* sums [T, R] = x [T, I] · W [R, I], for constants T and R. */
-INLINE void dot_tile(int T, int R, Dtype dtype, const float *x, int64_t x_stride, const Matrix *m,
-                     int64_t row, float *sums, int64_t sums_stride) {
+INLINE void dot_tile(int T, int R, Dtype dtype, const real *x, int64_t x_stride, const Matrix *m,
+                     int64_t row, real *sums, int64_t sums_stride) {
     const int64_t I = m->n_inputs, whole = I / LANES * LANES;
     const char *w = at(m->data, row * m->stride, dtype), *ahead = at(w, ROWS_AHEAD * m->stride, dtype);
     const int64_t row_bytes = m->stride * size_of(dtype);
@@ -47,7 +47,7 @@ INLINE void dot_tile(int T, int R, Dtype dtype, const float *x, int64_t x_stride
     if (whole < I) {
         for (int r = 0; r < R; r++) weight[r] = load_first(at(w + r * row_bytes, whole, dtype), I - whole, dtype);
         for (int t = 0; t < T; t++) {
-            vec value = load_first(x + t * x_stride + whole, I - whole, FLOAT32);
+            vec value = load_first(x + t * x_stride + whole, I - whole, REAL);
             for (int r = 0; r < R; r++) total[t][r] = multiply_add(value, weight[r], total[t][r]);
         }
     }
@@ -56,19 +56,19 @@ INLINE void dot_tile(int T, int R, Dtype dtype, const float *x, int64_t x_stride
 }
 
 /* As many rows as the registers hold sums for; the rest one by one. */
-INLINE void dot_tiles(int T, Dtype dtype, const float *x, int64_t x_stride, const Matrix *m, int64_t first,
-                      int64_t n_rows, float *sums, int64_t sums_stride) {
+INLINE void dot_tiles(int T, Dtype dtype, const real *x, int64_t x_stride, const Matrix *m, int64_t first,
+                      int64_t n_rows, real *sums, int64_t sums_stride) {
     const int R = PANEL_VECTORS * TILE / T < MAX_ROWS ? PANEL_VECTORS * TILE / T : MAX_ROWS;
     int64_t r = 0;
     for (; r + R <= n_rows; r += R) dot_tile(T, R, dtype, x, x_stride, m, first + r, sums + r, sums_stride);
     for (; r < n_rows; r++) dot_tile(T, 1, dtype, x, x_stride, m, first + r, sums + r, sums_stride);
 }
 
-INLINE void dot_rows_of(Dtype dtype, const float *x, int64_t x_stride, int64_t T, const Matrix *m,
-                        int64_t first, int64_t n_rows, float *sums, int64_t sums_stride) {
+INLINE void dot_rows_of(Dtype dtype, const real *x, int64_t x_stride, int64_t T, const Matrix *m,
+                        int64_t first, int64_t n_rows, real *sums, int64_t sums_stride) {
     for (int64_t t = 0; t < T; t += TILE) {
-        const float *tile = x + t * x_stride;
-        float *out = sums + t * sums_stride;
+        const real *tile = x + t * x_stride;
+        real *out = sums + t * sums_stride;
         switch (smaller(T - t, TILE)) {
         case 1: dot_tiles(1, dtype, tile, x_stride, m, first, n_rows, out, sums_stride); break;
         case 2: dot_tiles(2, dtype, tile, x_stride, m, first, n_rows, out, sums_stride); break;
@@ -85,8 +85,8 @@ INLINE void dot_rows_of(Dtype dtype, const float *x, int64_t x_stride, int64_t T
 }
 
 /* sums [T, n_outputs] = x [T, I] · W [first : first + n_outputs, I], so many rows at a time as stay in the cache. */
-static void dot_rows(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
-                     int64_t n_outputs, float *sums, int64_t sums_stride) {
+static void dot_rows(const real *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
+                     int64_t n_outputs, real *sums, int64_t sums_stride) {
     for (int64_t j = 0; j < n_outputs; j += PANEL) {
         int64_t n = smaller(PANEL, n_outputs - j);
         switch (m->dtype) {
@@ -99,8 +99,8 @@ static void dot_rows(const float *x, int64_t x_stride, int64_t T, const Matrix *
 }
 
 /* n <= LANES columns of `add_rows`, for a constant n or the rest of a row. */
-INLINE void add_rows_at(int T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
-                        int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride) {
+INLINE void add_rows_at(int T, int n_rows, Dtype dtype, const real *x, int64_t x_stride, const char *w,
+                        int64_t row_bytes, int64_t n, real *sums, int64_t sums_stride) {
     vec weight[STEP];
     for (int r = 0; r < n_rows; r++) {
         prefetch(w + (n_rows + r) * row_bytes);
@@ -115,8 +115,8 @@ INLINE void add_rows_at(int T, int n_rows, Dtype dtype, const float *x, int64_t 
 
 /* sums [T, n] += x [T, n_rows] · w [n_rows, n], for constants T and n_rows: a sum is loaded and stored once for
    all rows. The rows that come next are prefetched. */
-INLINE void add_rows(int T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
-                     int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride) {
+INLINE void add_rows(int T, int n_rows, Dtype dtype, const real *x, int64_t x_stride, const char *w,
+                     int64_t row_bytes, int64_t n, real *sums, int64_t sums_stride) {
     int64_t j = 0;
     for (; j + LANES <= n; j += LANES)
         add_rows_at(T, n_rows, dtype, x, x_stride, at(w, j, dtype), row_bytes, LANES, sums + j, sums_stride);
@@ -124,11 +124,11 @@ INLINE void add_rows(int T, int n_rows, Dtype dtype, const float *x, int64_t x_s
         add_rows_at(T, n_rows, dtype, x, x_stride, at(w, j, dtype), row_bytes, n - j, sums + j, sums_stride);
 }
 
-INLINE void add_rows_to(int64_t T, int n_rows, Dtype dtype, const float *x, int64_t x_stride, const char *w,
-                        int64_t row_bytes, int64_t n, float *sums, int64_t sums_stride) {
+INLINE void add_rows_to(int64_t T, int n_rows, Dtype dtype, const real *x, int64_t x_stride, const char *w,
+                        int64_t row_bytes, int64_t n, real *sums, int64_t sums_stride) {
     for (int64_t t = 0; t < T; t += TILE) { /* later tiles find the rows in the cache */
-        const float *tile = x + t * x_stride;
-        float *out = sums + t * sums_stride;
+        const real *tile = x + t * x_stride;
+        real *out = sums + t * sums_stride;
         switch (smaller(T - t, TILE)) {
         case 1: add_rows(1, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
         case 2: add_rows(2, n_rows, dtype, tile, x_stride, w, row_bytes, n, out, sums_stride); break;
@@ -144,13 +144,13 @@ INLINE void add_rows_to(int64_t T, int n_rows, Dtype dtype, const float *x, int6
     }
 }
 
-INLINE void clear(float *sums, int64_t sums_stride, int64_t T, int64_t n) {
+INLINE void clear(real *sums, int64_t sums_stride, int64_t T, int64_t n) {
     for (int64_t t = 0; t < T; t++)
         for (int64_t j = 0; j < n; j += LANES) store(sums + t * sums_stride + j, splat(0));
 }
 
-INLINE void add_slice_of(Dtype dtype, const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t i,
-                         int64_t first, int64_t n, float *sums, int64_t sums_stride) {
+INLINE void add_slice_of(Dtype dtype, const real *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t i,
+                         int64_t first, int64_t n, real *sums, int64_t sums_stride) {
     const int64_t end = smaller(i + SLICE, m->n_inputs), row_bytes = m->stride * size_of(dtype);
     const char *w = at(m->data, first, dtype);
     clear(sums, sums_stride, T, n);
@@ -162,8 +162,8 @@ INLINE void add_slice_of(Dtype dtype, const float *x, int64_t x_stride, int64_t 
 
 /* sums [T, n_outputs] = x [T, i : i + SLICE] · W [i : i + SLICE, first : first + n_outputs].
    A row of `sums` has room for whole vectors. */
-static void add_slice(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t i, int64_t first,
-                      int64_t n_outputs, float *sums, int64_t sums_stride) {
+static void add_slice(const real *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t i, int64_t first,
+                      int64_t n_outputs, real *sums, int64_t sums_stride) {
     switch (m->dtype) {
     case FLOAT32: add_slice_of(FLOAT32, x, x_stride, T, m, i, first, n_outputs, sums, sums_stride); break;
     case BFLOAT16: add_slice_of(BFLOAT16, x, x_stride, T, m, i, first, n_outputs, sums, sums_stride); break;
@@ -172,13 +172,13 @@ static void add_slice(const float *x, int64_t x_stride, int64_t T, const Matrix 
 }
 
 /* sums [n] += more [n]; both have room for whole vectors. */
-INLINE void add_sums(float *sums, const float *more, int64_t n) {
+INLINE void add_sums(real *sums, const real *more, int64_t n) {
     for (int64_t j = 0; j < n; j += LANES) store(sums + j, load(sums + j) + load(more + j));
 }
 
 /* sums [T, n_outputs] = x [T, I] · W [I, first : first + n_outputs]; `slice` has room for as many sums. */
-static void add_columns(const float *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
-                        int64_t n_outputs, float *sums, int64_t sums_stride, float *slice) {
+static void add_columns(const real *x, int64_t x_stride, int64_t T, const Matrix *m, int64_t first,
+                        int64_t n_outputs, real *sums, int64_t sums_stride, real *slice) {
     add_slice(x, x_stride, T, m, 0, first, n_outputs, sums, sums_stride);
     for (int64_t i = SLICE; i < m->n_inputs; i += SLICE) {
         add_slice(x, x_stride, T, m, i, first, n_outputs, slice, sums_stride);
