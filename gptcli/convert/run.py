@@ -95,7 +95,7 @@ def convert(
     check_report(plan, rows)
     parameters: dict[str, Any] = dict(parameters_of(tensors, plan.detected.by_target))
     config, notes = resolve_head(plan, parameters, equal=_are_equal)
-    dtype = options.dtype or ("int8" if plan.is_int8 and options.layout != "hf" else None)
+    dtype = options.dtype or ("int8" if plan.detected.is_int8 and options.layout != "hf" else None)
     config, layout = _choose_layout(config, options.layout, dtype)
     new_tensors = list(_output_tensors(parameters, layout, config, dtype))
     files = split_into_files(new_tensors, options.max_file_bytes)

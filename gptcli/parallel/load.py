@@ -37,7 +37,7 @@ def load_shard(
     not fit, `GptcliError` if another process has another file, config or version.
     """
     config, ranks = source.config, group.ranks
-    if source.plan is not None and source.plan.is_int8:
+    if source.plan is not None and source.plan.detected.is_int8:
         raise UsageError("a file in int8 is decoded by one process; give the original, with --quantize int8")
     check_world_size(config, ranks.world_size)
     settings: dict[str, object] = {"gptcli version": __version__, "config": config.model_dump(), "seed": seed}

@@ -24,7 +24,7 @@ def choose_dtype(name: str, source: ModelSource, device: Device) -> tuple[str, l
     if device.type != "cpu" or in_file == "float32":
         return in_file, []
     note = f"the file holds {in_file}; on a CPU it runs as float32 (--dtype {in_file} keeps it)"
-    return "float32", [] if source.plan.ships or source.plan.is_int8 else [note]
+    return "float32", [] if source.plan.ships or source.plan.detected.is_int8 else [note]
 
 
 def check_memory(source: ModelSource, device: Device, dtype: str, cache_tokens: int) -> None:

@@ -23,8 +23,6 @@ def unavailable_reason(config: ModelConfig) -> str | None:
     """Return why the native kernels cannot decode a model of this config here; None if they can."""
     if config.activation not in ACTIVATIONS:
         return f"activation {config.activation} has no kernel"
-    if not config.norm_bias:
-        return "norms without bias have no kernel"
     return kernels_error()
 
 

@@ -210,7 +210,7 @@ def _initial_model(source: ModelSource, seed: int) -> GPTModel:
     """Return a model with random weights, or with those of a file, copied so that the file never changes."""
     if source.plan is None:
         return random_model(source.config, seed)
-    if source.plan.is_int8:
+    if source.plan.detected.is_int8:
         raise WeightsError(
             f"{source.plan.checkpoint.path}: int8 weights cannot be trained; give the original"
         )

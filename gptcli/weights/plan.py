@@ -66,11 +66,6 @@ class LoadPlan:
         return self.checkpoint.path.parent == presets_folder()
 
     @property
-    def is_int8(self) -> bool:
-        """True if the file holds linears in int8, each with a scale for every row."""
-        return self.detected.is_int8
-
-    @property
     def checkpoint(self) -> Checkpoint:
         """The tensors of the file."""
         return self.detected.checkpoint

@@ -12,6 +12,7 @@ from transformers import AutoModelForCausalLM, GPT2Config, GPT2DoubleHeadsModel,
 from gptcli.config.presets import sources_from_options
 from gptcli.errors import WeightsError
 from gptcli.runtime import load
+from gptcli.runtime.native_runtime import unavailable_reason
 from gptcli.weights.load import load_weights
 from gptcli.weights.plan import plan_load
 from gptcli.weights.report import load_report
@@ -57,6 +58,13 @@ class TestNanoGPT:
         assert plan.detected.layout.name == "nanogpt"
         for key in ("qkv_bias", "attn_out_bias", "ffn_bias", "norm_bias"):
             assert getattr(plan.config, key) == bias
+
+    @pytest.mark.skipif(unavailable_reason(tiny_config()) is not None, reason="the kernels are not compiled")
+    def test_the_native_kernels_decode_it_without_biases(self, tmp_path):
+        model = NanoGPT(bias=False)
+        folder = save_nanogpt(model, tmp_path, **model.model_args)
+        loaded = load(select_source(folder), device="cpu", engine="native")
+        assert decode_ids(loaded.model, IDS, 20, engine=loaded.engine) == model.greedy(IDS, 20)
 
     def test_its_exact_gelu_is_assumed_with_a_note_and_can_be_changed(self, tmp_path):
         model = NanoGPT(approximate="tanh")
