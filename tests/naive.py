@@ -26,7 +26,7 @@ def norm(config: ModelConfig, w: dict[str, np.ndarray], name: str, x: np.ndarray
         divisor = len(row) - 1 if config.norm_unbiased else len(row)
         variance = sum((value - mean) ** 2 for value in row) / divisor
         rows.append((row - mean) / math.sqrt(variance + config.norm_eps))
-    return np.stack(rows) * w[name + ".scale"] + w[name + ".shift"]
+    return np.stack(rows) * w[name + ".scale"] + w.get(name + ".shift", 0.0)
 
 
 def linear(w: dict[str, np.ndarray], name: str, x: np.ndarray) -> np.ndarray:

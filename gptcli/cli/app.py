@@ -49,7 +49,7 @@ def gptcli(
 ) -> None:
     """A from-scratch GPT-2: decode it, count it, open it, draw it. Works offline.
 
-    python -m gptcli.train trains one; it has a --help of its own.
+    python -m gptcli.train trains one, and python -m gptcli.convert converts checkpoints; each has a --help.
     """
     if context.invoked_subcommand != "generate" and is_follower():
         raise typer.Exit  # only the first of torchrun's processes answers

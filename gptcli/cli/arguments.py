@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import MISSING, fields
 from functools import wraps
 from inspect import Parameter, Signature
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import typer
@@ -21,6 +22,19 @@ if TYPE_CHECKING:
 def option(names: str, help: str, panel: str | None = None, metavar: str | None = None, **more: Any) -> Any:
     """Declare an option for `Annotated`: its names, such as "--output -o", its help text and its panel."""
     return typer.Option(*names.split(), help=help, rich_help_panel=panel, metavar=metavar, **more)
+
+
+def parse_path(text: str) -> Path:
+    """Return the path that an option names; `~` is the home folder, also after `=`, where shells leave it.
+
+    An empty text would be the working folder, and is an unset variable of a script.
+    """
+    if not text:
+        raise typer.BadParameter("expected a path, got an empty text; is a variable unset?")
+    try:
+        return Path(text).expanduser()
+    except RuntimeError:  # a user who does not exist; there may be such a file
+        return Path(text)
 
 
 def takes(arguments: type[T]) -> Callable[[Callable[[T], None]], Callable[..., None]]:

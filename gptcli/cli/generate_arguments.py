@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.arguments import option
+from gptcli.cli.arguments import option, parse_path
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:  # it imports NumPy
@@ -99,6 +99,7 @@ class GenerateArguments(options.ModelArguments):
             " max_new_tokens; .csv with --column; or - for stdin.",
             MANY,
             "FILE",
+            parser=parse_path,
         ),
     ] = None
     input_format: Annotated[

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from gptcli.cli import options
-from gptcli.cli.arguments import option
+from gptcli.cli.arguments import option, parse_path
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:  # it imports pydantic
@@ -23,7 +23,10 @@ class InspectArguments(options.ModelArguments):
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="WEIGHTS", help="A weights file or folder, the same as --weights.", show_default=False
+            metavar="WEIGHTS",
+            help="A weights file or folder, the same as --weights.",
+            show_default=False,
+            parser=parse_path,
         ),
     ] = None
     prompt: Annotated[
@@ -64,7 +67,10 @@ class InspectArguments(options.ModelArguments):
     check: Annotated[
         bool, option("--check", "Like --tensor-stats, with exit status 1 for NaN or infinity.", NUMBERS)
     ] = False
-    diff: Annotated[Path | None, option("--diff", "Compare with these weights.", NUMBERS, "FILE|DIR")] = None
+    diff: Annotated[
+        Path | None,
+        option("--diff", "Compare with these weights.", NUMBERS, "FILE|DIR", parser=parse_path),
+    ] = None
     gradients: Annotated[
         bool, option("--gradients", "Show gradients by layer, with shortcuts and without.", GRADIENTS)
     ] = False

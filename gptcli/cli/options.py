@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from gptcli.cli.arguments import parse_path
 from gptcli.cli.output import Notes
 from gptcli.config.dtypes import COMPUTE_DTYPES
 from gptcli.errors import UsageError
@@ -79,6 +80,7 @@ Config = Annotated[
     typer.Option(
         "--config",
         "-c",
+        parser=parse_path,
         metavar="FILE",
         help="A YAML or JSON config, or a Hugging Face GPT-2 config.json.",
         rich_help_panel=MODEL,
@@ -95,6 +97,7 @@ Weights = Annotated[
     typer.Option(
         "--weights",
         "-w",
+        parser=parse_path,
         metavar="FILE|DIR|hf:OWNER/NAME[@REVISION]",
         help="A .safetensors file, a folder with model.safetensors or its shards, or a repository on the"
         " Hugging Face hub.",
@@ -144,6 +147,7 @@ Output = Annotated[
     typer.Option(
         "--output",
         "-o",
+        parser=parse_path,
         metavar="FILE",
         help="Write the answer to FILE, whole or not at all; stdout stays empty.",
         rich_help_panel=OUT,

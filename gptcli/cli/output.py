@@ -7,13 +7,24 @@ from typing import TextIO
 from gptcli.cli.files import write_atomically
 from gptcli.system.signals import raise_on_signal
 
-# Control characters but newline and tab, and the C1 block: what could drive a terminal.
+# Control characters but newline and tab, the C1 block, and what reverses the text after it (Unicode's UAX #9,
+# section 2): what could drive a terminal, or show something else than there is.
 _VISIBLE = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160)) if code not in (9, 10)}
+_VISIBLE |= {code: f"\\u{code:04x}" for code in (*range(0x202A, 0x202F), *range(0x2066, 0x206A))}
+_ONE_LINE = _VISIBLE | {9: "\\t", 10: "\\n", 0x2028: "\\u2028", 0x2029: "\\u2029"}
 
 
 def visible(text: str) -> str:
     """Return `text` with its control characters spelled out, so that it cannot drive the terminal."""
     return text.translate(_VISIBLE)
+
+
+def one_line(text: str) -> str:
+    """Return `text` as `visible` does, with line breaks and tabs spelled out too.
+
+    A name in a file or a path must not look like a line that the program prints.
+    """
+    return text.translate(_ONE_LINE)
 
 
 class ReaderGone(BaseException):
@@ -40,7 +51,7 @@ class Notes:
 def print_stderr(text: str) -> None:
     """Print one line on stderr, even with `--quiet`, after everything that was written to stdout."""
     sys.stdout.flush()
-    print(visible(text), file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+    print(one_line(text), file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
 
 
 class OutputWriter:

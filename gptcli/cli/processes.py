@@ -5,7 +5,7 @@ from __future__ import annotations
 import gc
 from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
-from gptcli.cli.output import Notes, visible
+from gptcli.cli.output import Notes, one_line
 from gptcli.cli.read_ahead import ReadAhead
 from gptcli.system.signals import raise_on_signal
 from gptcli.system.torchrun import read_torchrun
@@ -32,7 +32,7 @@ def load_model(source: ModelSource, notes: Notes, **options: Any) -> LoadedModel
 
     if source.plan is not None:
         path = source.plan.checkpoint.path
-        exit_on_bus_error(f"error: {visible(str(path))}: another program changed it while it was read\n")
+        exit_on_bus_error(f"error: {one_line(str(path))}: another program changed it while it was read\n")
     model = load(source, **options)
     for note in model.notes[len(source.notes) :]:  # the source's own were printed when it was selected
         notes.note(note)

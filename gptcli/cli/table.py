@@ -2,7 +2,7 @@
 
 from collections.abc import Collection, Sequence
 
-from gptcli.cli.output import visible
+from gptcli.cli.output import one_line
 
 
 def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Collection[int]) -> str:
@@ -12,7 +12,7 @@ def table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, numbers: Col
     """
     from rich.cells import cell_len  # Chinese names and emoji are two columns wide
 
-    shown = [[visible(cell) for cell in row] for row in (headers, *rows)]
+    shown = [[one_line(cell) for cell in row] for row in (headers, *rows)]
     widths = [max(cell_len(row[column]) for row in shown) for column in range(len(headers))]
 
     def line(row: Sequence[str]) -> str:

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 from gptcli.cli import options
-from gptcli.cli.arguments import option
+from gptcli.cli.arguments import option, parse_path
 from gptcli.config.dtypes import ComputeDType
 
 DATA, RECIPE, PROGRESS = "Data and result", "Recipe", "Progress"
@@ -17,10 +17,23 @@ class TrainArguments(options.ModelArguments):
 
     data: Annotated[
         list[Path],
-        option("--data", "Text to learn: UTF-8, or compressed as .xz or .gz; repeatable.", DATA, "FILE"),
+        option(
+            "--data",
+            "Text to learn: UTF-8, or compressed as .xz or .gz; repeatable.",
+            DATA,
+            "FILE",
+            parser=parse_path,
+        ),
     ]
     output: Annotated[
-        Path, option("--output -o", "The folder for the model, its log and its checkpoint.", DATA, "DIR")
+        Path,
+        option(
+            "--output -o",
+            "The folder for the model, its log and its checkpoint.",
+            DATA,
+            "DIR",
+            parser=parse_path,
+        ),
     ]
     validation: Annotated[
         list[Path] | None,
@@ -29,6 +42,7 @@ class TrainArguments(options.ModelArguments):
             "Text to validate with; the model with the lowest loss on it is kept.",
             DATA,
             "FILE",
+            parser=parse_path,
         ),
     ] = None
     resume: Annotated[bool, option("--resume", "Continue from the checkpoint in --output.", DATA)] = False

@@ -56,7 +56,7 @@ def parse_json(text: str) -> Any:
         raise ValueError(f"{constant} is not a JSON number")
 
     try:
-        return json.loads(text, parse_constant=refuse, parse_int=_parse_int, object_pairs_hook=unique_keys)
+        return json.loads(text, parse_constant=refuse, parse_int=parse_int, object_pairs_hook=unique_keys)
     except json.JSONDecodeError as error:
         raise ValueError(f"not JSON: {error.msg} (line {error.lineno}, column {error.colno})") from None
 
@@ -109,7 +109,8 @@ def _loader() -> Any:
     return StrictLoader
 
 
-def _parse_int(text: str) -> int:
+def parse_int(text: str) -> int:
+    """Return the whole number of a JSON text; raise `ValueError` for one of over 100 digits."""
     _check_digits(text)
     return int(text)
 

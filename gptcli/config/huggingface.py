@@ -64,7 +64,7 @@ def from_huggingface(values: Mapping[str, Any], where: str) -> dict[str, Any]:
         raise ConfigError(f"{where}: " + "; ".join(faults))
     theirs["activation_function"] = known[activation]
     ours = {our: theirs[key] for key, our in KEY_TABLE.items() if theirs.get(key) is not None}
-    ours["qkv_bias"] = True
+    ours |= dict.fromkeys(("qkv_bias", "attn_out_bias", "norm_bias"), True)
     ours["eos_token_id"] = _end_of_text(theirs)
     own = theirs.get(OWN_KEYS, {})
     if not isinstance(own, Mapping):
@@ -79,9 +79,8 @@ def to_huggingface(config: ModelConfig) -> dict[str, Any] | None:
     """
     values = config.model_dump()
     activations = ACTIVATIONS[config.activation].huggingface
-    is_gpt2 = (
-        config.feed_forward == "mlp" and config.qkv_bias and config.ffn_bias and not config.norm_unbiased
-    )
+    has_biases = config.qkv_bias and config.attn_out_bias and config.ffn_bias and config.norm_bias
+    is_gpt2 = config.feed_forward == "mlp" and has_biases and not config.norm_unbiased
     if not is_gpt2 or not activations:
         return None
     dropouts = dict.fromkeys(("resid_pdrop", "embd_pdrop", "attn_pdrop"), config.drop_rate)

@@ -70,6 +70,8 @@ class ModelConfig(BaseModel):
     tie_embeddings: bool = False
     norm_eps: float = Field(default=1e-5, gt=0, le=1)
     norm_unbiased: bool = False
+    norm_bias: bool = True
+    attn_out_bias: bool = True
     feed_forward: FeedForwardKind = "mlp"
     expert_feed_forward: ExpertKind = "swiglu"
     n_experts: int = Field(default=8, ge=1, le=MAX_EXPERTS)

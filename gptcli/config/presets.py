@@ -11,6 +11,7 @@ from gptcli.config.choices import nearest
 from gptcli.config.files import parse_yaml, read_config_file
 from gptcli.config.huggingface import from_huggingface, is_huggingface
 from gptcli.config.model_config import KEYS, ModelConfig, build_config
+from gptcli.config.nanogpt import from_nanogpt, is_nanogpt
 from gptcli.errors import ConfigError, UsageError
 
 Origin = Literal["default", "preset", "weights", "file", "flag"]
@@ -86,11 +87,13 @@ def shipped_weights(name: str) -> Path | None:
 
 
 def file_source(path: Path) -> ConfigSource:
-    """Return the values of a config file, with our keys or as a Hugging Face GPT-2 `config.json`."""
+    """Return the values of a config file with our keys, nanoGPT's, or those of Hugging Face's GPT-2."""
     values = read_config_file(path)
-    return ConfigSource(
-        "file", str(path), from_huggingface(values, str(path)) if is_huggingface(values) else values
-    )
+    if is_nanogpt(values):
+        values = from_nanogpt(values)
+    elif is_huggingface(values):
+        values = from_huggingface(values, str(path))
+    return ConfigSource("file", str(path), values)
 
 
 def flags_source(assignments: Iterable[str]) -> ConfigSource:

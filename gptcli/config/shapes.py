@@ -10,6 +10,8 @@ Component = Literal[
 ]
 COMPONENTS: tuple[Component, ...] = get_args(Component)
 
+EMBEDDINGS = ("tok_emb.weight", "pos_emb.weight")
+ROUTER = ".ff.gate.weight"
 BLOCK = "trf_blocks.{i}."
 
 
@@ -22,10 +24,10 @@ def block_shapes(config: ModelConfig, n_experts: int | None = None) -> dict[str,
     shapes: dict[str, Shape] = {}
     for name in ("W_query", "W_key", "W_value"):
         shapes |= _linear(f"att.{name}", C, C, config.qkv_bias)
-    shapes |= _linear("att.out_proj", C, C, bias=True)
+    shapes |= _linear("att.out_proj", C, C, config.attn_out_bias)
     shapes |= feed_forward_shapes(config, n_experts)
     for norm in ("norm1", "norm2"):
-        shapes |= _norm(norm, C)
+        shapes |= _norm(norm, C, config.norm_bias)
     return shapes
 
 
@@ -68,7 +70,7 @@ def outer_shapes(config: ModelConfig) -> dict[str, Shape]:
     """Return name → shape of the parameters outside the blocks; a tied head has none of its own."""
     V, C = config.vocab_size, config.emb_dim
     shapes: dict[str, Shape] = {"tok_emb.weight": (V, C), "pos_emb.weight": (config.context_length, C)}
-    shapes |= _norm("final_norm", C)
+    shapes |= _norm("final_norm", C, config.norm_bias)
     if not config.tie_embeddings:
         shapes["out_head.weight"] = (V, C)
     return shapes
@@ -81,6 +83,20 @@ def parameter_shapes(config: ModelConfig) -> dict[str, Shape]:
     for i in range(config.n_layers):
         shapes |= {BLOCK.format(i=i) + name: shape for name, shape in block.items()}
     return shapes
+
+
+def count_tensors(config: ModelConfig) -> int:
+    """Return how many parameters `parameter_shapes` has, without listing them."""
+    return len(outer_shapes(config)) + config.n_layers * len(block_shapes(config))
+
+
+def is_quantized(name: str) -> bool:
+    """Return whether a parameter becomes int8: the weight of a linear.
+
+    Embeddings stay, because a step reads one row of them, and so do routers: rounding would change which
+    expert they choose.
+    """
+    return name.endswith(".weight") and name not in EMBEDDINGS and not name.endswith(ROUTER)
 
 
 def component_of(name: str) -> Component:
@@ -104,5 +120,6 @@ def _linear(name: str, inputs: int, outputs: int, bias: bool) -> dict[str, Shape
     return weight | {f"{name}.bias": (outputs,)} if bias else weight
 
 
-def _norm(name: str, width: int) -> dict[str, Shape]:
-    return {f"{name}.scale": (width,), f"{name}.shift": (width,)}
+def _norm(name: str, width: int, bias: bool) -> dict[str, Shape]:
+    scale: dict[str, Shape] = {f"{name}.scale": (width,)}
+    return scale | {f"{name}.shift": (width,)} if bias else scale

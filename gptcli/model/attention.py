@@ -20,7 +20,7 @@ class MultiHeadAttention(nn.Module):
         self.W_query = nn.Linear(C, C, bias=config.qkv_bias)
         self.W_key = nn.Linear(C, C, bias=config.qkv_bias)
         self.W_value = nn.Linear(C, C, bias=config.qkv_bias)
-        self.out_proj = nn.Linear(C, C)
+        self.out_proj = nn.Linear(C, C, bias=config.attn_out_bias)
 
     def forward(
         self, x: Tensor, mask: Tensor | None, cache: KVCache | None, layer: int, *, last_only: bool = False

@@ -84,7 +84,8 @@ def random_tensors(config: ModelConfig, seed: int) -> Iterator[tuple[str, Tensor
 def _draw(name: str, module: nn.Module, config: ModelConfig) -> None:
     if isinstance(module, LayerNorm):
         nn.init.ones_(module.scale)
-        nn.init.zeros_(module.shift)
+        if module.shift is not None:
+            nn.init.zeros_(module.shift)
     elif isinstance(module, Swish):
         nn.init.constant_(module.get_parameter("beta"), module.initial_beta)
     elif isinstance(module, (nn.Linear, nn.Embedding)) and config.tie_embeddings:

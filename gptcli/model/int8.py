@@ -54,9 +54,20 @@ class Int8Linear(nn.Module):
         """Quantize a float linear [O, I]."""
         super().__init__()
         weight, scale = quantize_weight(linear.weight, each)  # [O, I], [O]
+        self._hold(weight, scale, None if linear.bias is None else linear.bias.detach())
+
+    @classmethod
+    def of(cls, weight: Tensor, scale: Tensor, bias: Tensor | None) -> "Int8Linear":
+        """Return the layer with these int8 rows [O, I], their scales [O] and the bias [O]."""
+        linear = cls.__new__(cls)
+        nn.Module.__init__(linear)
+        linear._hold(weight, scale, bias)
+        return linear
+
+    def _hold(self, weight: Tensor, scale: Tensor, bias: Tensor | None) -> None:
         self.register_buffer("weight", weight)
         self.register_buffer("scale", scale)
-        self.register_buffer("bias", None if linear.bias is None else linear.bias.detach())
+        self.register_buffer("bias", bias)
 
     def forward(self, x: Tensor) -> Tensor:  # [..., O]
         """Apply the layer to x [..., I]."""

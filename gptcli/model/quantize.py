@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from gptcli.config.shapes import is_quantized
 from gptcli.model.arrays import (
     SERIAL,
     Array,
@@ -14,17 +15,6 @@ from gptcli.model.arrays import (
 )
 
 Names = tuple[str, ...]
-EMBEDDINGS = ("tok_emb.weight", "pos_emb.weight")
-ROUTER = ".ff.gate.weight"
-
-
-def is_quantized(name: str) -> bool:
-    """Return whether a parameter becomes int8: the weight of a linear.
-
-    Embeddings stay, because a step reads one row of them, and so do routers: rounding would change which
-    expert they choose.
-    """
-    return name.endswith(".weight") and name not in EMBEDDINGS and not name.endswith(ROUTER)
 
 
 def convert_parameters(
@@ -33,20 +23,30 @@ def convert_parameters(
     """Return parameters by name in `dtype` (None: their own), or with every linear in int8 with scales.
 
     A tensor has the names of the parameters that it holds, one after another along its first axis. What
-    becomes int8 is rounded to `dtype` first. A tied head becomes a parameter then: the embedding stays.
+    becomes int8 is rounded to `dtype` first. A tied head becomes a parameter then: the embedding stays. What
+    is int8 already stays as it is.
     """
     head, embedding = ("out_head.weight",), ("tok_emb.weight",)
     parameters: dict[str, Array] = {}
     if quantize and head not in tensors:
         tensors = {**tensors, head: tensors[embedding]}
     for names, tensor in tensors.items():
-        if quantize and is_quantized(names[0]):
+        if tensor.dtype == np.int8:
+            parameters |= _split(names, tensor)
+        elif _is_scale(names, tensors):
+            parameters |= _split(names, convert(tensor, "float32"))
+        elif quantize and is_quantized(names[0]):
             rows, scale = to_int8(tensor, dtype, each)
             parameters |= _split(names, rows)
             parameters |= _split([name.removesuffix("weight") + "scale" for name in names], scale)
         else:
             parameters |= _split(names, tensor if dtype is None else convert(tensor, dtype, each))
     return parameters
+
+
+def _is_scale(names: Names, tensors: Mapping[Names, Array]) -> bool:
+    weight = tensors.get((names[0].removesuffix("scale") + "weight",))
+    return names[0].endswith(".scale") and weight is not None and weight.dtype == np.int8
 
 
 def _split(names: Sequence[str], tensor: Array) -> dict[str, Array]:

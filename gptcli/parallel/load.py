@@ -7,6 +7,7 @@ import torch
 from gptcli.config.cost import kv_bytes_per_token
 from gptcli.config.partition import check_world_size, parameters_per_rank
 from gptcli.engine.torch_engine import TorchEngine
+from gptcli.errors import UsageError
 from gptcli.model.gpt import GPTModel
 from gptcli.parallel.model import ParallelGPTModel
 from gptcli.parallel.process_group import ProcessGroup
@@ -15,6 +16,7 @@ from gptcli.system.device import Device, free_bytes
 from gptcli.system.memory import require_memory
 from gptcli.version import __version__
 from gptcli.weights.header import Checkpoint, TensorInfo
+from gptcli.weights.mapped import open_file
 from gptcli.weights.source import ModelSource
 
 # Bytes of each tensor that are compared, at its beginning and at its end: two trainings differ everywhere.
@@ -35,6 +37,8 @@ def load_shard(
     not fit, `GptcliError` if another process has another file, config or version.
     """
     config, ranks = source.config, group.ranks
+    if source.plan is not None and source.plan.detected.is_int8:
+        raise UsageError("a file in int8 is decoded by one process; give the original, with --quantize int8")
     check_world_size(config, ranks.world_size)
     settings: dict[str, object] = {"gptcli version": __version__, "config": config.model_dump(), "seed": seed}
     settings |= {"dtype": str(dtype), "device type": group.device.type}
@@ -72,7 +76,7 @@ def _fingerprint(checkpoint: Checkpoint) -> str:
 
 
 def _first_and_last_bytes(tensor: TensorInfo) -> bytes:
-    with tensor.file.open("rb") as file:
+    with open_file(tensor.file, tensor.stamp) as file:
         file.seek(tensor.data_start + tensor.begin)
         beginning = file.read(min(COMPARED_BYTES, tensor.n_bytes))
         file.seek(tensor.data_start + max(tensor.begin, tensor.end - COMPARED_BYTES))

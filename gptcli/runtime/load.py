@@ -61,6 +61,7 @@ def load(
     else:
         why = "" if engine == "torch" else reason or ""
         loaded = _load_torch(source, place, dtype_name, threads, quantize, seed, group, cache_tokens, why)
+    is_int8 = source.plan is not None and source.plan.detected.is_int8
     notes = [*(source.plan.notes if source.plan else ()), *loaded.pop("notes")]
     if engine == "auto" and reason is not None and reason == kernels_error():
         notes.append(f"PyTorch decodes, more slowly: {reason}")
@@ -70,7 +71,7 @@ def load(
         )
     return LoadedModel(
         device=place,
-        dtype=f"int8 with {dtype_name}" if quantize else dtype_name,
+        dtype=f"int8 with {dtype_name}" if quantize or is_int8 else dtype_name,
         load_seconds=time.perf_counter() - start,
         notes=(*source.notes, *notes, *dtype_notes),
         group=group,

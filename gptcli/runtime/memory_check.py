@@ -17,12 +17,14 @@ def choose_dtype(name: str, source: ModelSource, device: Device) -> tuple[str, l
     sizes: Counter[str] = Counter()
     for tensor in source.plan.checkpoint.tensors.values():
         stored = SAFETENSORS_DTYPES[tensor.dtype].name
+        if stored == "int8":  # its scales and products are floats
+            continue
         sizes[stored if stored in COMPUTE_DTYPES else "float32"] += tensor.n_bytes
-    in_file = max(sizes, key=lambda dtype: sizes[dtype])
+    in_file = max(sizes, key=lambda dtype: sizes[dtype], default="float32")
     if device.type != "cpu" or in_file == "float32":
         return in_file, []
     note = f"the file holds {in_file}; on a CPU it runs as float32 (--dtype {in_file} keeps it)"
-    return "float32", [] if source.plan.ships else [note]
+    return "float32", [] if source.plan.ships or source.plan.detected.is_int8 else [note]
 
 
 def check_memory(
@@ -60,7 +62,7 @@ def _needed(
     weights = count_parameters(config) * element
     if is_cpu and source.plan is not None:  # mapped tensors take none
         tensors = source.plan.checkpoint.tensors.values()
-        copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name != dtype)
+        copied = sum(t.n_bytes for t in tensors if SAFETENSORS_DTYPES[t.dtype].name not in (dtype, "int8"))
         weights = min(weights, copied * element // 2)
     elif is_cpu and dtype != "float32":  # drawn in float32 first
         weights += count_parameters(config) * 4

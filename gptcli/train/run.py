@@ -16,7 +16,7 @@ from gptcli.config.cost import count_parameters
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.loop import decode
 from gptcli.engine.torch_engine import TorchEngine
-from gptcli.errors import UsageError
+from gptcli.errors import UsageError, WeightsError
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.runtime.torch_runtime import DTYPES
@@ -28,7 +28,7 @@ from gptcli.train.evaluate import evaluate
 from gptcli.train.loop import TrainStep, training_steps
 from gptcli.train.optimizer import Optimizers
 from gptcli.train.settings import TrainingSettings
-from gptcli.weights.files import SINGLE
+from gptcli.weights.folders import SINGLE
 from gptcli.weights.load import load_weights
 from gptcli.weights.save import save_model
 from gptcli.weights.source import ModelSource
@@ -210,6 +210,10 @@ def _initial_model(source: ModelSource, seed: int) -> GPTModel:
     """Return a model with random weights, or with those of a file, copied so that the file never changes."""
     if source.plan is None:
         return random_model(source.config, seed)
+    if source.plan.detected.is_int8:
+        raise WeightsError(
+            f"{source.plan.checkpoint.path}: int8 weights cannot be trained; give the original"
+        )
     model = load_weights(source.plan, device=torch.device("cpu"), dtype=torch.float32).model
     for parameter in model.parameters():  # they are still views of the mapped file
         parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)

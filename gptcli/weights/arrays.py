@@ -8,7 +8,7 @@ from gptcli.model.quantize import Names, convert_parameters
 from gptcli.system.threads import default_threads
 from gptcli.weights.detect import TensorMatch
 from gptcli.weights.head import EMBEDDING, HEAD, resolve_head
-from gptcli.weights.mapped import map_file, mapped_tensor, release_pages
+from gptcli.weights.mapped import map_files, mapped_tensor, release_pages
 from gptcli.weights.plan import LoadPlan
 from gptcli.weights.report import check_report, load_report
 
@@ -20,15 +20,15 @@ def read_arrays(
 
     bfloat16 numbers are uint16 here. In the file's own dtype nothing is copied: a parameter is a view of the
     mapped file, a Conv1D matrix as its transpose. What is converted, or made int8 by `quantize`, leaves no
-    pages of the file in this process's memory. A tied head is left out, unless it is made int8. Raises
-    `WeightsError` for tensors that are missing, unexpected or misshapen.
+    pages of the file in this process's memory. Weights in int8 stay so. A tied head is left out, unless it is
+    made int8. Raises `WeightsError` for tensors that are missing, unexpected or misshapen.
     """
     check_report(plan, load_report(plan))
-    files = {path: map_file(path) for path in plan.checkpoint.files}
+    files = map_files(plan.detected.matches)
     tensors: dict[Names, Array] = {
         match.targets: _in_our_orientation(match, mapped_tensor(match.tensor, files[match.tensor.file]))
         for match in plan.detected.matches
-        if match.rule.transform != "ignore"
+        if match.targets
     }
     ends = {name: tensors.pop((name,)) for name in (EMBEDDING, HEAD) if (name,) in tensors}
     config, notes = resolve_head(plan, ends, equal=_are_equal)
@@ -39,7 +39,7 @@ def read_arrays(
 
 def _in_our_orientation(match: TensorMatch, tensor: Array) -> Array:
     """Return a tensor as [O, I] or [O]: a view, no copy."""
-    return tensor.T if match.rule.transform in ("transpose", "split") else tensor
+    return tensor.T if match.rule.is_transposed else tensor
 
 
 def _are_equal(one: Array, other: Array) -> bool:

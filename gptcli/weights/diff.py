@@ -8,9 +8,11 @@ from typing import Literal
 import numpy as np
 
 from gptcli.errors import WeightsError
+from gptcli.model.arrays import Array
 from gptcli.weights.detect import TensorMatch, detect_layout
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.tensor_data import Array, read_parameters, read_tensor
+from gptcli.weights.layouts import is_int8_scale, scaled_weight
+from gptcli.weights.tensor_data import read_parameters, read_tensor
 
 Reader = Callable[[], Array]
 Verdict = Literal["equal", "differs", "other shape", "only in the first", "only in the second"]
@@ -43,12 +45,24 @@ def differences(first: Checkpoint, second: Checkpoint) -> Iterator[DifferenceRow
 
 
 def _by_parameter(checkpoint: Checkpoint) -> dict[str, Reader]:
+    """Return a reader for every parameter; int8 weights are read as the floats that they stand for."""
     matches = detect_layout(checkpoint).by_target
-    return {name: partial(_read_parameter, match, name) for name, match in matches.items()}
+    readers: dict[str, Reader] = {
+        name: partial(_read_parameter, match, name) for name, match in matches.items()
+    }
+    for name in [name for name in readers if is_int8_scale(name)]:
+        scale, weight = readers.pop(name), scaled_weight(name)
+        if weight in readers:
+            readers[weight] = partial(_dequantize, readers[weight], scale)
+    return readers
 
 
 def _read_parameter(match: TensorMatch, name: str) -> Array:
     return read_parameters(match)[name]
+
+
+def _dequantize(rows: Reader, scale: Reader) -> Array:
+    return rows() * scale()[:, None]
 
 
 def _by_name(checkpoint: Checkpoint) -> dict[str, Reader]:

@@ -1,66 +1,81 @@
 """The forms of weights on disk: one safetensors file, or a folder with one or with an index of shards."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
+from gptcli.config.files import parse_int
 from gptcli.errors import WeightsError, count
-from gptcli.weights.header import LFS_POINTER, Checkpoint, TensorInfo, lfs_message, read_file_header
-
-SINGLE = "model.safetensors"
-INDEX = "model.safetensors.index.json"
-PICKLES = (".bin", ".pt", ".pth", ".ckpt")
+from gptcli.weights.folders import INDEX, PICKLES, SINGLE, find_weights, pickle_message, shard_message
+from gptcli.weights.header import (
+    LFS_POINTER,
+    MAX_HEADER_BYTES,
+    Checkpoint,
+    TensorInfo,
+    lfs_message,
+    read_file_header,
+    require_regular,
+)
+from gptcli.weights.hub_names import hint_for
 
 
 def open_checkpoint(path: Path) -> Checkpoint:
     """Read the headers of the weights at `path`; raise `WeightsError` for anything but safetensors."""
     if not path.exists():
-        raise WeightsError(f"{path}: no such weights file or folder")
+        raise WeightsError(f"{path}: no such weights file or folder{hint_for(path)}")
     if path.is_dir():
-        return _open_folder(path)
-    if path.suffix.lower() in PICKLES:
-        raise WeightsError(pickle_message(path))
+        found = find_weights(path)
+        checkpoint = _open_shards(found) if found.name == INDEX else read_file_header(found)
+        return replace(checkpoint, path=found.parent) if found.name in (SINGLE, INDEX) else checkpoint
     if path.name.endswith(".index.json"):
         return _open_shards(path)
     if path.suffix.lower() != ".safetensors":
-        raise WeightsError(f"{path}: expected a .safetensors file, or a folder with {SINGLE} or {INDEX}")
+        raise WeightsError(_not_safetensors(path))
+    if message := shard_message(path):
+        raise WeightsError(message)
     return read_file_header(path)
 
 
-def pickle_message(path: Path) -> str:
-    """Return why a pickle is refused, and two lines of Python that convert it to safetensors."""
-    target = str(path.with_suffix(".safetensors"))
-    return (
-        f"{path}: a pickle can run code when it is opened, so only safetensors is read; to convert it:\n"
-        f"import torch, safetensors.torch as st;"
-        f" d = torch.load({str(path)!r}, map_location='cpu', weights_only=True)\n"
-        "st.save_file({k: v.clone() for k, v in d.get('model_state_dict', d).items()}, "
-        f"{target!r}, metadata={{'format': 'pt'}})"
-    )
+def is_pickle(path: Path) -> bool:
+    """Return whether a file is one of PyTorch's checkpoints, by its name or its first bytes."""
+    return path.suffix.lower() in PICKLES or _beginning(path).startswith((b"PK\x03\x04", b"\x80\x02"))
 
 
-def _open_folder(folder: Path) -> Checkpoint:
-    if (folder / INDEX).is_file() and not (folder / SINGLE).is_file():
-        return _open_shards(folder / INDEX)
-    if (folder / SINGLE).is_file():
-        found = read_file_header(folder / SINGLE)
-        return Checkpoint(folder, found.tensors, found.metadata)
-    weights = sorted(p for p in folder.iterdir() if p.suffix in (".safetensors", *PICKLES))
-    if len(weights) == 1 and weights[0].suffix in PICKLES:
-        raise WeightsError(pickle_message(weights[0]))
-    hint = f"; there is {weights[0].name}: name the file itself" if weights else ""
-    raise WeightsError(f"{folder}: neither {SINGLE} nor {INDEX} in this folder{hint}")
+def _not_safetensors(path: Path) -> str:
+    """Return what a file of another kind is."""
+    if _beginning(path) == LFS_POINTER:
+        return lfs_message(path)
+    if is_pickle(path):
+        return pickle_message(path)
+    return f"{path}: expected a .safetensors file, or a folder with {SINGLE} or {INDEX}"
+
+
+def _beginning(path: Path) -> bytes:
+    if not path.is_file():  # opening a pipe would wait for a writer
+        return b""
+    try:
+        with path.open("rb") as file:
+            return file.read(len(LFS_POINTER))
+    except OSError as error:
+        raise WeightsError(f"{path}: cannot be read: {error.strerror}") from None
 
 
 def _open_shards(index: Path) -> Checkpoint:
     """Read the headers of all shards that the index names; index and shards must agree on every tensor."""
     try:
-        text = index.read_bytes()
+        require_regular(index)
+        with index.open("rb") as file:
+            text = file.read(MAX_HEADER_BYTES + 1)
         if text.startswith(LFS_POINTER):
             raise WeightsError(lfs_message(index))
-        weight_map = json.loads(text)["weight_map"]
+        if len(text) > MAX_HEADER_BYTES:
+            raise ValueError(f"more than {MAX_HEADER_BYTES:,} bytes")
+        weight_map = json.loads(text, parse_int=parse_int)["weight_map"]
         shards = sorted(set(weight_map.values()))
         if not all(isinstance(shard, str) and Path(shard).name == shard for shard in shards):
             raise TypeError("a shard is not a plain file name")
+        if any(shard.endswith(PICKLES) for shard in shards):
+            raise WeightsError(pickle_message(index.parent))
     except OSError as error:
         raise WeightsError(f"{index}: cannot be read: {error.strerror}") from None
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:

@@ -5,6 +5,8 @@ Source: the safetensors README, section "Format".
 """
 
 import json
+import os
+import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import prod
@@ -12,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from gptcli.config.dtypes import SAFETENSORS_DTYPES
-from gptcli.config.files import unique_keys
+from gptcli.config.files import parse_int, unique_keys
 from gptcli.config.shapes import Shape
 from gptcli.errors import WeightsError
 
@@ -22,12 +24,18 @@ MAX_HEADER_BYTES = 16 * 1024 * 1024
 # `git clone` without Git LFS leaves this text where the weights should be. Source: the Git LFS specification.
 LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 
+MAX_DIMENSIONS = 64  # PyTorch's limit, too
+MAX_NAME_LENGTH = 1000
+
+Stamp = tuple[int, ...]  # what changes when a file is replaced or written
+
 
 @dataclass(frozen=True)
 class TensorInfo:
     """One tensor in a file; `dtype` is the format's name, such as F32.
 
-    `begin` and `end` are bytes from the start of the data, which is `data_start` bytes into the file.
+    `begin` and `end` are bytes from the start of the data, which is `data_start` bytes into the file. `stamp`
+    is that of the file when its header was read.
     """
 
     file: Path
@@ -36,6 +44,7 @@ class TensorInfo:
     begin: int
     end: int
     data_start: int
+    stamp: Stamp
 
     @property
     def n_bytes(self) -> int:
@@ -74,11 +83,24 @@ def lfs_message(path: Path) -> str:
     return f"{path}: a Git LFS pointer, not the weights; run git lfs pull in its repository to fetch them"
 
 
+def stamp_of(status: os.stat_result) -> Stamp:
+    """Return what tells this file from another of the same name, and from itself after a change."""
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
+
+
+def require_regular(path: Path) -> None:
+    """Raise `WeightsError` for a pipe, which would have to be waited for, and for a device."""
+    if not stat.S_ISREG(path.stat().st_mode):
+        raise WeightsError(f"{path}: not a regular file; weights are read from a file on disk")
+
+
 def read_file_header(path: Path) -> Checkpoint:
     """Read the header of one `.safetensors` file; raise `WeightsError` unless header and size fit exactly."""
     try:
-        size = path.stat().st_size
+        require_regular(path)
         with path.open("rb") as file:
+            status = os.fstat(file.fileno())
+            size = status.st_size
             prefix = file.read(8)
             length = int.from_bytes(prefix, "little")
             if LFS_POINTER.startswith(prefix) and prefix + file.read(len(LFS_POINTER) - 8) == LFS_POINTER:
@@ -91,7 +113,7 @@ def read_file_header(path: Path) -> Checkpoint:
     except OSError as error:
         raise WeightsError(f"{path}: cannot be read: {error.strerror}") from None
     try:
-        header = json.loads(text.decode("utf-8"), object_pairs_hook=unique_keys)
+        header = json.loads(text.decode("utf-8"), parse_int=parse_int, object_pairs_hook=unique_keys)
     except (ValueError, RecursionError) as error:
         raise _corrupt(path, f"its header is not the JSON of a safetensors file ({error})") from None
     if not isinstance(header, dict):
@@ -99,15 +121,20 @@ def read_file_header(path: Path) -> Checkpoint:
     metadata = header.pop("__metadata__", None) or {}
     if not isinstance(metadata, dict) or not all(isinstance(value, str) for value in metadata.values()):
         raise _corrupt(path, "its __metadata__ is not a mapping of text to text")
-    tensors = {name: _tensor(path, name, entry, 8 + length) for name, entry in header.items()}
+    if (longest := max(map(len, header), default=0)) > MAX_NAME_LENGTH:
+        raise _corrupt(path, f"the name of a tensor has {longest:,} characters")
+    stamp = stamp_of(status)
+    tensors = {name: _tensor(path, name, entry, 8 + length, stamp) for name, entry in header.items()}
     _check_offsets(path, tensors, size - 8 - length)
     return Checkpoint(path, tensors, metadata)
 
 
-def _tensor(path: Path, name: str, entry: Any, data_start: int) -> TensorInfo:
+def _tensor(path: Path, name: str, entry: Any, data_start: int, stamp: Stamp) -> TensorInfo:
     try:
         dtype, shape, (begin, end) = entry["dtype"], entry["shape"], entry["data_offsets"]
-        numbers_are_sizes = all(type(n) is int and n >= 0 for n in (*shape, begin, end))
+        numbers_are_sizes = len(shape) <= MAX_DIMENSIONS and all(
+            type(n) is int and 0 <= n < 2**63 for n in (*shape, begin, end)
+        )
     except (TypeError, KeyError, ValueError):
         numbers_are_sizes = False
     if not numbers_are_sizes or not isinstance(dtype, str):
@@ -120,7 +147,7 @@ def _tensor(path: Path, name: str, entry: Any, data_start: int) -> TensorInfo:
             path,
             f"tensor {name!r} {dtype} {shape} needs {expected:,} bytes, its offsets give {end - begin:,}",
         )
-    return TensorInfo(path, dtype, tuple(shape), begin, end, data_start)
+    return TensorInfo(path, dtype, tuple(shape), begin, end, data_start, stamp)
 
 
 def _check_offsets(path: Path, tensors: Mapping[str, TensorInfo], data_bytes: int) -> None:

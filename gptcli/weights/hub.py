@@ -1,4 +1,4 @@
-"""Weights from a Hugging Face repository, `hf:owner/name[@revision]`, through huggingface_hub and its cache.
+"""Weights from a Hugging Face repository, which `hub_names` describes, through huggingface_hub and its cache.
 
 The library's environment variables apply: HF_HOME, HF_TOKEN, HF_ENDPOINT, HF_HUB_OFFLINE.
 """
@@ -7,65 +7,83 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Literal
 
 from gptcli.errors import UsageError, WeightsError
+from gptcli.weights.hub_names import PREFIX, HubName, import_library, parse_hub_name
 
-PREFIX = "hf:"
-OFFICIAL = {
-    "gpt2-small": "hf:openai-community/gpt2",
-    "gpt2-medium": "hf:openai-community/gpt2-medium",
-    "gpt2-large": "hf:openai-community/gpt2-large",
-    "gpt2-xl": "hf:openai-community/gpt2-xl",
-}
+Answer = Literal["answers", "is silent", "refuses the token"]
+
 ANSWER_SECONDS = 10.0  # without an answer in this time, there is no network
+UNAUTHORIZED = 401
+TOKEN = "HF_TOKEN, or that of hf auth login"
 FETCHED = ("config.json", "*.safetensors", "*.safetensors.index.json")
+PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
 
 
-def is_hub_name(weights: str | Path) -> bool:
-    """Return whether this names a repository instead of a file."""
-    return str(weights).startswith(PREFIX)
+def fetch(
+    name: str, *, show_progress: bool = False, notes: list[str] | None = None, pickles: bool = False
+) -> Path:
+    """Return the folder in the cache with a repository's config and weights, or the file that is named.
 
-
-def official_weights(preset: str) -> str:
-    """Return the repository with OpenAI's weights of a preset, which is given by its canonical name."""
-    if preset not in OFFICIAL:
-        raise UsageError(f"--pretrained: {preset} has no official weights; {', '.join(OFFICIAL)} have")
-    return OFFICIAL[preset]
-
-
-def fetch(name: str, *, show_progress: bool = False) -> Path:
-    """Return the folder in the cache with a repository's config and safetensors; download missing files.
-
-    Raises `UsageError` for an invalid name, `WeightsError` for a repository that cannot be downloaded.
+    Missing files are downloaded: safetensors, or, with `pickles`, pickles where there are none. A note is
+    added to `notes` if the hub refuses the token, so that only the cache is left. Raises `UsageError` for an
+    invalid name, `WeightsError` for a repository that cannot be downloaded.
     """
-    repository, at, revision = name.removeprefix(PREFIX).partition("@")
-    if repository.count("/") != 1 or (at and not revision):
-        raise UsageError(f"{name}: expected hf:owner/name, or hf:owner/name@revision")
-    import huggingface_hub
+    hub_name = parse_hub_name(name)
+    huggingface_hub = import_library()
+    hub = _ask_hub(hub_name)
+    subfolder, _, file = (hub_name.file or "").rpartition("/")
+    wanted = [f for f in FETCHED if not file or not f.endswith(".safetensors")] + [file] * bool(file)
 
-    with _library_output(show_progress), _library_errors(name, repository):
-        folder = huggingface_hub.snapshot_download(
-            repository,
-            revision=revision or None,
-            allow_patterns=list(FETCHED),
-            ignore_patterns=["*/*"],  # subfolders hold copies for other programs
-            library_name="gptcli",
-            local_files_only=not _hub_answers(),
-        )
-    if not any(Path(folder).glob("*.safetensors")):
-        raise WeightsError(f"{name}: the repository has no .safetensors file; a pickle is not read")
-    return Path(folder)
+    def download(patterns: list[str]) -> Path:
+        with _library_output(show_progress), _library_errors(name, hub_name.repository, hub):
+            folder = huggingface_hub.snapshot_download(
+                hub_name.repository,
+                revision=hub_name.revision,
+                allow_patterns=[f"{subfolder}/{pattern}" if subfolder else pattern for pattern in patterns],
+                ignore_patterns=None if subfolder else ["*/*"],  # they hold copies for other programs
+                library_name="gptcli",
+                local_files_only=hub != "answers",
+            )
+        return Path(folder)
+
+    folder = download(wanted)
+    if notes is not None and hub == "refuses the token":
+        notes.append(f"{name}: the hub refuses the token ({TOKEN}), so this is what the cache holds")
+    folder /= subfolder
+    if file:
+        if not (folder / file).is_file():
+            raise WeightsError(f"{name}: the repository has no file {hub_name.file}")
+        return folder / file
+    if any(folder.glob("*.safetensors")):
+        return folder
+    if pickles:
+        return download([*FETCHED, *PICKLED])
+    repository = hub_name.repository
+    raise WeightsError(
+        f"{name}: the repository has no .safetensors file, and a pickle is not read; the hub often has a"
+        f" conversion at {PREFIX}{repository}@refs/pr/1, or use python -m gptcli.convert {name} OUTPUT_DIR"
+    )
 
 
-def _hub_answers() -> bool:
-    """Return whether the hub answers in time: huggingface_hub would wait for its list of files forever."""
-    from huggingface_hub import constants, get_session
+def _ask_hub(name: HubName) -> Answer:
+    """Return whether the hub answers in time: huggingface_hub would wait for its list of files forever.
 
+    With a token that is not valid the hub refuses even what everyone may read.
+    """
+    from urllib.parse import quote
+
+    from huggingface_hub import constants, get_session, get_token
+
+    url = f"{constants.ENDPOINT}/api/models/{name.repository}/revision/{quote(name.revision or 'main', '')}"
+    token = None if constants.HF_HUB_DISABLE_IMPLICIT_TOKEN else get_token()
+    headers = {"authorization": f"Bearer {token}"} if token else {}
     try:
-        get_session().head(constants.ENDPOINT, timeout=ANSWER_SECONDS)
+        answer = get_session().head(url, headers=headers, timeout=ANSWER_SECONDS)
     except Exception:  # no network, no such host, HF_HUB_OFFLINE, silence
-        return False
-    return True
+        return "is silent"
+    return "refuses the token" if token and answer.status_code == UNAUTHORIZED else "answers"
 
 
 @contextmanager
@@ -96,7 +114,7 @@ def _library_output(show_progress: bool) -> Iterator[None]:
 
 
 @contextmanager
-def _library_errors(name: str, repository: str) -> Iterator[None]:
+def _library_errors(name: str, repository: str, hub: Answer) -> Iterator[None]:
     """Turn the library's errors into one line of ours that says what to do."""
     from huggingface_hub import constants, errors
 
@@ -117,6 +135,11 @@ def _library_errors(name: str, repository: str) -> Iterator[None]:
         ) from None
     except errors.LocalEntryNotFoundError as error:
         why = "HF_HUB_OFFLINE is set" if constants.HF_HUB_OFFLINE else f"no answer from {constants.ENDPOINT}"
+        if hub == "refuses the token":
+            raise WeightsError(
+                f"{name}: the hub refuses the token ({TOKEN}), and the cache {constants.HF_HUB_CACHE} does"
+                f" not hold it; take a new token from {constants.ENDPOINT}/settings/tokens, or none"
+            ) from None
         status = getattr(getattr(error.__cause__, "response", None), "status_code", None)
         if status is not None:
             why = f"{constants.ENDPOINT} answers {status}"

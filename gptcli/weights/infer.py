@@ -1,13 +1,14 @@
 """The config keys that a file's tensors show: sizes, biases, the kind of feed-forward."""
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from math import prod
 from typing import Any
 
 from gptcli.config.presets import ConfigSource, preset_names, preset_source, resolve
 from gptcli.errors import ConfigError
 from gptcli.weights.detect import DetectedLayout
+from gptcli.weights.layouts import Layout
 
 # Keys that the shapes of tensors show; the last two in a mixture of experts alone.
 SIZE_KEYS = (
@@ -20,7 +21,13 @@ SIZE_KEYS = (
     "n_shared_experts",
 )
 # Keys that are true if certain tensors exist, and the name of each key in messages.
-PRESENCE_KEYS = {"qkv_bias": "qkv bias", "ffn_bias": "ffn bias", "swish_learn_beta": "learned swish beta"}
+PRESENCE_KEYS = {
+    "qkv_bias": "qkv bias",
+    "attn_out_bias": "bias of the attention's output",
+    "ffn_bias": "ffn bias",
+    "norm_bias": "norm bias",
+    "swish_learn_beta": "learned swish beta",
+}
 
 _UP = re.compile(r"(layers\.0|gate_proj|fc1\.\d+)\.weight")
 _GATED = re.compile(r"(shared\.\d+\.)?(up_proj|fc2\.\d+)\.")
@@ -45,6 +52,8 @@ def infer_from_tensors(detected: DetectedLayout) -> dict[str, Any]:
         inferred["n_experts"] = _count_numbered(feed_forward, "fc1")
         inferred["n_shared_experts"] = _count_numbered(feed_forward, "shared")
     inferred["qkv_bias"] = any(name.endswith("att.W_query.bias") for name in shapes)
+    inferred["attn_out_bias"] = any(name.endswith("att.out_proj.bias") for name in shapes)
+    inferred["norm_bias"] = any(name.endswith(".shift") for name in shapes)
     inferred["ffn_bias"] = any(name.endswith(".bias") for name in feed_forward)
     inferred["swish_learn_beta"] = any(name.endswith(".beta") for name in feed_forward)
     return inferred
@@ -54,6 +63,13 @@ def infer_feed_forward_family(detected: DetectedLayout) -> tuple[bool, bool]:
     """Return whether the feed-forward is a mixture of experts, and whether it, or each expert, is gated."""
     names = {target.partition(".ff.")[2] for target in detected.by_target if ".ff." in target}
     return "gate.weight" in names, any(_GATED.match(name) for name in names)
+
+
+def assume_arithmetic(layout: Layout, sources: Sequence[ConfigSource]) -> ConfigSource:
+    """Return the config keys that the layout's programs share, without those that a source declares."""
+    declared = {key for source in sources for key in source.values}
+    assumed = {key: value for key, value in layout.arithmetic.items() if key not in declared}
+    return ConfigSource("weights", "", assumed)
 
 
 def declared_by(source: ConfigSource) -> dict[str, Any]:

@@ -3,15 +3,49 @@
 same        no change
 transpose   a Conv1D matrix, stored input-first
 split       query, key and value concatenated in one tensor (a matrix is stored input-first as well)
+split rows  query, key and value below each other in one tensor, stored as nn.Linear does
 ignore      a buffer that some versions saved: matched as a whole name, never read
 """
 
-from dataclasses import dataclass
-from typing import Literal
+import re
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from itertools import product
+from typing import Any, Literal
 
-Transform = Literal["same", "transpose", "split", "ignore"]
+from gptcli.config import nanogpt
+from gptcli.config.model_config import ModelConfig
+from gptcli.config.shapes import is_quantized
+
+Transform = Literal["same", "transpose", "split", "split rows", "ignore"]
 
 QKV = ("W_query", "W_key", "W_value")
+
+
+# A number between dots in a name: a block's, then an expert's.
+NUMBER = r"(?<=\.)(0|[1-9]\d{0,5})(?=\.)"
+
+
+def templates(name: str) -> tuple[str, str]:
+    """Return a name with `{i}` for its first number, and with `{e}` for the second one as well."""
+    of_block = re.sub(NUMBER, "{i}", name, count=1)
+    return of_block, re.sub(NUMBER, "{e}", of_block, count=1)
+
+
+def is_int8_scale(name: str) -> bool:
+    """Return whether a parameter of ours is the scales of an int8 weight, one for each row."""
+    return name.endswith(".scale") and "norm" not in name
+
+
+def scaled_weight(scale: str) -> str:
+    """Return the name of the weight that these scales belong to."""
+    return scale.removesuffix("scale") + "weight"
+
+
+def scale_of(weight: str) -> str:
+    """Return the name of the scales of a weight."""
+    return weight.removesuffix("weight") + "scale"
 
 
 def fill(template: str, block: int | None, expert: int | None) -> str:
@@ -32,21 +66,74 @@ class Rule:
 
     @property
     def targets(self) -> tuple[str, ...]:
-        """The one target, or the three of a split tensor in their order along its last axis."""
-        if self.transform == "split":
+        """The one target, or the three of a split tensor in their order."""
+        if self.is_split:
             return tuple(self.target.replace("{qkv}", name) for name in QKV)
         return (self.target,) if self.target else ()
+
+    @property
+    def is_split(self) -> bool:
+        """True if the tensor holds query, key and value."""
+        return self.transform in ("split", "split rows")
+
+    @property
+    def is_transposed(self) -> bool:
+        """True if a matrix is stored input-first."""
+        return self.transform in ("transpose", "split")
+
+    @property
+    def split_axis(self) -> int:
+        """The axis of the file's tensor along which query, key and value follow each other."""
+        return -1 if self.is_transposed else 0
+
+    def part(self, whole: Any, index: int) -> Any:
+        """Return target number `index` of a file's tensor (NumPy's or torch's): a view in our shape."""
+        if self.is_split and whole.ndim:
+            n = whole.shape[self.split_axis] // 3
+            rows = slice(index * n, (index + 1) * n)
+            whole = whole[..., rows] if self.is_transposed else whole[rows]
+        return whole.T if self.is_transposed and whole.ndim == 2 else whole
 
 
 @dataclass(frozen=True)
 class Layout:
-    """A family of files with the same tensor names; one of `signature_names` is enough to detect it."""
+    """A family of files with the same tensor names; one of `signature_names` is enough to detect it.
+
+    Names may have any prefix, the same for all. `arithmetic` are the config keys that its programs share, and
+    that neither tensors nor a config file may show.
+    """
 
     name: str
     title: str
-    prefixes: tuple[str, ...]
     rules: tuple[Rule, ...]
     signature_names: tuple[str, ...]
+    arithmetic: Mapping[str, Any] = field(default_factory=dict)
+
+    @cached_property
+    def sources(self) -> Mapping[str, str]:
+        """The layout's template for each template of ours; the first, where it has several."""
+        return {target: rule.source for rule in reversed(self.rules) for target in rule.targets}
+
+    def written_as(
+        self, parameters: Collection[str], config: ModelConfig
+    ) -> Iterator[tuple[str, Rule, list[str]]]:
+        """Yield the tensors of a file with these parameters of ours: name, rule, and what is in it."""
+        written: set[str] = set()
+        n_experts = max(config.n_experts, config.n_shared_experts)
+        for rule in self.rules:
+            blocks = range(config.n_layers) if "{i}" in rule.source else range(1)
+            experts = range(n_experts) if "{e}" in rule.source else range(1)
+            for i, e in product(blocks, experts):
+                targets = [fill(target, i, e) for target in rule.targets]
+                # Some layouts know a parameter by several names. The first one is written.
+                if targets and all(target in parameters and target not in written for target in targets):
+                    written.update(targets)
+                    yield fill(rule.source, i, e), rule, targets
+
+    @cached_property
+    def rule_of(self) -> Mapping[str, Rule]:
+        """The rule for each template of the layout."""
+        return {rule.source: rule for rule in self.rules}
 
 
 def _feed_forwards(ours: str, theirs: str) -> tuple[Rule, ...]:
@@ -74,12 +161,11 @@ def _feed_forwards(ours: str, theirs: str) -> tuple[Rule, ...]:
     return (*rules, *(Rule(f"{ours}{name}", f"{theirs}{name}") for name in betas))
 
 
-WRAPPERS = ("module.", "_orig_mod.")  # torch's DataParallel and compile put these before every name
+_AS_LINEAR: dict[Transform, Transform] = {"transpose": "same", "split": "split rows"}
 
 HUGGINGFACE = Layout(
     "huggingface",
     "Hugging Face GPT-2",
-    (*WRAPPERS, "transformer."),
     (
         Rule("tok_emb.weight", "wte.weight"),
         Rule("pos_emb.weight", "wpe.weight"),
@@ -105,6 +191,17 @@ HUGGINGFACE = Layout(
     ("wte.weight", "wpe.weight", "h.0.attn.c_attn.weight"),
 )
 
+# The names of Hugging Face's GPT-2, with matrices as nn.Linear stores them.
+NANOGPT = Layout(
+    "nanogpt",
+    "nanoGPT's",
+    tuple(
+        replace(rule, transform=_AS_LINEAR.get(rule.transform, rule.transform)) for rule in HUGGINGFACE.rules
+    ),
+    HUGGINGFACE.signature_names,
+    nanogpt.ARITHMETIC,
+)
+
 _TUTORIAL_NAMES = (
     "tok_emb.weight",
     "pos_emb.weight",
@@ -116,16 +213,24 @@ _TUTORIAL_NAMES = (
     "out_head.weight",
 )
 
+_TUTORIAL_RULES = (
+    *(Rule(name, name) for name in _TUTORIAL_NAMES),
+    *_feed_forwards("trf_blocks.{i}.ff.", "trf_blocks.{i}.ff."),
+    Rule("", "trf_blocks.{i}.att.mask", "ignore"),
+)
+
 TUTORIAL = Layout(
     "tutorial",
     "the tutorial's",
-    WRAPPERS,
     (
-        *(Rule(name, name) for name in _TUTORIAL_NAMES),
-        *_feed_forwards("trf_blocks.{i}.ff.", "trf_blocks.{i}.ff."),
-        Rule("", "trf_blocks.{i}.att.mask", "ignore"),
+        *_TUTORIAL_RULES,
+        *(
+            Rule(scale_of(rule.target), scale_of(rule.source))
+            for rule in _TUTORIAL_RULES
+            if is_quantized(rule.target)
+        ),
     ),
     ("tok_emb.weight", "pos_emb.weight", "trf_blocks.0.att.W_query.weight"),
 )
 
-LAYOUTS = (HUGGINGFACE, TUTORIAL)
+LAYOUTS = (HUGGINGFACE, NANOGPT, TUTORIAL)

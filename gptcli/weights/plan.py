@@ -12,11 +12,19 @@ from typing import Any, Literal
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.presets import ConfigSource, ResolvedConfig, file_source, presets_folder, resolve
 from gptcli.errors import ConfigError, WeightsError, count
-from gptcli.weights.detect import DetectedLayout, detect_layout
+from gptcli.weights.detect import DetectedLayout, detect_layout, shorten
 from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
-from gptcli.weights.infer import PRESENCE_KEYS, SIZE_KEYS, declared_by, fitting_preset, infer_from_tensors
+from gptcli.weights.infer import (
+    PRESENCE_KEYS,
+    SIZE_KEYS,
+    assume_arithmetic,
+    declared_by,
+    fitting_preset,
+    infer_from_tensors,
+)
 from gptcli.weights.infer_feed_forward import infer_feed_forward
+from gptcli.weights.layouts import NANOGPT, TUTORIAL
 
 # embedding     the head is the token embedding
 # own           the file's head is used
@@ -77,15 +85,26 @@ def plan_load(path: Path, sources: Sequence[ConfigSource]) -> LoadPlan:
     return plan_checkpoint(detect_layout(open_checkpoint(path)), sources)
 
 
-def plan_checkpoint(detected: DetectedLayout, sources: Sequence[ConfigSource]) -> LoadPlan:
-    """Make the plan of `plan_load` from a header that is already read."""
+def plan_checkpoint(
+    detected: DetectedLayout, sources: Sequence[ConfigSource], sidecar: ConfigSource | None = None
+) -> LoadPlan:
+    """Make the plan of `plan_load` from a header that is already read.
+
+    `sidecar` is the config that the checkpoint itself holds, in place of a `config.json` next to it.
+    """
     inferred = infer_from_tensors(detected)
-    sidecar = _read_sidecar(detected.checkpoint)
+    if sidecar is None:
+        sidecar = _read_sidecar(detected.checkpoint)
+    if detected.layout is NANOGPT:  # Hugging Face's keys promise biases that its models need not have
+        kept = {key: value for key, value in sidecar.values.items() if key not in PRESENCE_KEYS}
+        sidecar = replace(sidecar, values=kept)
     _check_sidecar(sidecar, inferred)
     head, head_is_embedding = _infer_head(detected, sidecar)
     inferred["tie_embeddings"] = head in ("embedding", "unused")
     notes = []
     is_tie_declared = any(declared_by(source).get("tie_embeddings") for source in (sidecar, *sources))
+    if detected.other_heads:
+        notes.append(f"not used: {shorten(detected.other_heads)} (a head for another task)")
     if head_is_embedding:
         notes.append("the file has no token embedding of its own: its head serves as embedding too")
     elif head == "embedding" and not is_tie_declared:
@@ -94,13 +113,19 @@ def plan_checkpoint(detected: DetectedLayout, sources: Sequence[ConfigSource]) -
     heads, heads_notes = _infer_n_heads(detected, sources, inferred, sidecar)
     feed_forward, feed_forward_notes = infer_feed_forward(detected, sources, sidecar)
     notes += heads_notes + feed_forward_notes
+    assumed = assume_arithmetic(detected.layout, [sidecar, *sources])
+    notes += [
+        f"{detected.layout.title} layout: taking {key} {value}; --set {key}=… takes another"
+        for key, value in assumed.values.items()
+    ]
     presets = [source for source in sources if source.origin == "preset"]
     stronger = [source for source in sources if source.origin != "preset"]
     from_tensors = ConfigSource("weights", str(detected.checkpoint.path), inferred | heads | feed_forward)
     try:
-        resolved = resolve([NO_DROPOUT, *presets, sidecar, *stronger, from_tensors])
+        resolved = resolve([NO_DROPOUT, assumed, *presets, sidecar, *stronger, from_tensors])
     except ConfigError as error:
         raise WeightsError(str(error)) from None
+    detected.check_count(resolved.config)
     return LoadPlan(detected, inferred, resolved, head, head_is_embedding, tuple(notes))
 
 
@@ -133,9 +158,11 @@ def _check_sidecar(sidecar: ConfigSource, inferred: Mapping[str, Any]) -> None:
 def _infer_head(detected: DetectedLayout, sidecar: ConfigSource) -> tuple[Head, bool]:
     """Return the use of the file's head, and whether the file has the embedding under the head's name."""
     present = detected.by_target
+    if "out_head.scale" in present:  # rows of its own, even if they are those of a tied embedding
+        return "own", False
     has_head, has_embedding = "out_head.weight" in present, "tok_emb.weight" in present
     tied = sidecar.values.get("tie_embeddings")  # None: not declared
-    if has_head and not has_embedding and (tied or (tied is None and detected.layout.name == "huggingface")):
+    if has_head and not has_embedding and (tied or (tied is None and detected.layout is not TUTORIAL)):
         return "embedding", True
     if tied is True:
         return ("unused" if has_head else "embedding"), False

@@ -6,10 +6,10 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gptcli.config.dtypes import DTYPES, WEIGHT_DTYPES
-from gptcli.config.shapes import Shape, parameter_shapes
+from gptcli.config.shapes import Shape, is_quantized, parameter_shapes
 from gptcli.errors import WeightsError
-from gptcli.weights.detect import TensorMatch, shorten
-from gptcli.weights.layouts import fill
+from gptcli.weights.detect import INT8, TensorMatch, shorten
+from gptcli.weights.layouts import NUMBER, fill, scale_of, templates
 from gptcli.weights.plan import LoadPlan
 
 Action = Literal["as is", "transposed", "split", "tied", "ignored", "missing", "unexpected", "wrong shape"]
@@ -19,6 +19,7 @@ _ACTIONS: dict[str, Action] = {
     "same": "as is",
     "transpose": "transposed",
     "split": "split",
+    "split rows": "split",
     "ignore": "ignored",
 }
 
@@ -36,10 +37,14 @@ class Row:
 def load_report(plan: LoadPlan) -> list[Row]:
     """Return a row for every tensor of the file, then one for every parameter that no tensor fills."""
     expected = parameter_shapes(plan.config)
+    for target, match in plan.detected.by_target.items():
+        if match.tensor.dtype == INT8 and is_quantized(target):
+            expected[scale_of(target)] = expected.get(target, ())[:1]
     rows = [_row(plan, match, expected) for match in plan.detected.matches]
     filled = {target for row in rows for target in row.targets}
     if plan.head in ("embedding", "unused") and not plan.head_is_embedding:
         rows.append(Row("tok_emb.weight", ("out_head.weight",), "tied", "the embedding serves as head"))
+    rows += [Row(name, (), "ignored", "a head for another task") for name in plan.detected.other_heads]
     rows += [Row(name, (), "unexpected", "not a tensor of this layout") for name in plan.detected.unexpected]
     rows += [
         Row(None, (target,), "missing", f"expected as {_source_name(plan, target)!r}")
@@ -75,10 +80,11 @@ def _row(plan: LoadPlan, match: TensorMatch, expected: dict[str, Shape]) -> Row:
         return Row(match.name, (), "ignored", "a mask buffer, not a weight")
     if targets == ("out_head.weight",) and plan.config.tie_embeddings:
         if not plan.head_is_embedding:
-            return Row(match.name, (), "ignored", "config.json ties the head to the embedding")
+            return Row(match.name, (), "ignored", "the config ties the head to the embedding")
         targets = ("tok_emb.weight",)
         return Row(match.name, (*targets, "out_head.weight"), action, "the head serves as embedding")
-    if match.tensor.dtype not in FLOATS:
+    is_int8 = match.tensor.dtype == INT8 and scale_of(targets[0]) in expected
+    if match.tensor.dtype not in FLOATS and not is_int8:
         detail = f"dtype {match.tensor.dtype}, where one of {', '.join(FLOATS)} is expected"
         return Row(match.name, targets, "wrong shape", detail)
     wanted = expected.get(targets[0])
@@ -92,20 +98,21 @@ def _row(plan: LoadPlan, match: TensorMatch, expected: dict[str, Shape]) -> Row:
 
 def _shape_message(match: TensorMatch, wanted: Shape) -> str:
     """Return both shapes, as the file would have them, and the likely cause."""
-    in_file = wanted[::-1] if match.rule.transform in ("transpose", "split") else wanted
-    if match.rule.transform == "split":
-        in_file = (*in_file[:-1], in_file[-1] * 3)
+    in_file = list(wanted[::-1] if match.rule.is_transposed else wanted)
+    if match.rule.is_split:
+        in_file[match.rule.split_axis] *= 3
     cause = ""
-    if match.tensor.shape == in_file[::-1]:
+    if list(match.tensor.shape) == in_file[::-1]:
         cause = ", the other way around: was it transposed when it was saved?"
-    return f"shape {list(match.tensor.shape)}, expected {list(in_file)}{cause}"
+    return f"shape {list(match.tensor.shape)}, expected {in_file}{cause}"
 
 
 def _source_name(plan: LoadPlan, target: str) -> str:
     """Return the name of one of our parameters in this file's layout."""
-    numbers = [int(number) for number in re.findall(r"(?<=\.)\d+(?=\.)", target)]
+    numbers = [int(number) for number in re.findall(NUMBER, target)]
     block, expert, *_ = (*numbers, None, None)
-    for rule in plan.detected.layout.rules:
-        if any(fill(template, block, expert) == target for template in rule.targets):
-            return fill(rule.source, block, expert)
+    sources = plan.detected.layout.sources
+    for template in templates(target):
+        if template in sources:
+            return fill(sources[template], block, expert)
     raise AssertionError(f"no rule fills {target}")

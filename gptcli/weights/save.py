@@ -1,7 +1,6 @@
 """Saving a model as a folder of weights and config that gptcli loads, and `transformers` too for a GPT-2."""
 
 import json
-from itertools import product
 from pathlib import Path
 
 import torch
@@ -12,8 +11,8 @@ from gptcli.config.huggingface import to_huggingface
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.shapes import parameter_shapes
 from gptcli.model.gpt import GPTModel
-from gptcli.weights.files import SINGLE
-from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule, fill
+from gptcli.weights.folders import SINGLE
+from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule
 
 
 def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32) -> Layout:
@@ -38,21 +37,12 @@ def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32
 
 def lay_out(parameters: dict[str, Tensor], layout: Layout, config: ModelConfig) -> dict[str, Tensor]:
     """Return our parameters by a layout's names and in its orientation: its rules, applied in reverse."""
-    laid: dict[str, Tensor] = {}
-    written: set[str] = set()
-    n_experts = max(config.n_experts, config.n_shared_experts)
-    for rule in layout.rules:
-        blocks = range(config.n_layers) if "{i}" in rule.source else range(1)
-        experts = range(n_experts) if "{e}" in rule.source else range(1)
-        for i, e in product(blocks, experts):
-            targets = [fill(target, i, e) for target in rule.targets]
-            # Some layouts know a parameter by several names. The first one is written.
-            if targets and all(target in parameters and target not in written for target in targets):
-                laid[fill(rule.source, i, e)] = _join(rule, [parameters[target] for target in targets])
-                written.update(targets)
-    return laid
+    return {
+        name: _join(rule, [parameters[target] for target in targets])
+        for name, rule, targets in layout.written_as(parameters, config)
+    }
 
 
 def _join(rule: Rule, tensors: list[Tensor]) -> Tensor:
-    oriented = [t.t() if t.ndim == 2 and rule.transform in ("transpose", "split") else t for t in tensors]
-    return (torch.cat(oriented, dim=-1) if len(oriented) > 1 else oriented[0]).contiguous()
+    oriented = [t.t() if t.ndim == 2 and rule.is_transposed else t for t in tensors]
+    return (torch.cat(oriented, dim=rule.split_axis) if rule.is_split else oriented[0]).contiguous()

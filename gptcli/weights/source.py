@@ -17,7 +17,8 @@ from gptcli.config.presets import (
     sources_from_options,
 )
 from gptcli.errors import UsageError
-from gptcli.weights.hub import fetch, is_hub_name, official_weights
+from gptcli.weights.hub import fetch
+from gptcli.weights.hub_names import is_hub_name, official_weights
 from gptcli.weights.plan import LoadPlan, plan_load
 
 DEFAULT_MODEL = "stories"  # the trained model that ships
@@ -95,7 +96,7 @@ def named_weights(weights: str | Path | None, *, pretrained: bool, preset: str |
     Raises `UsageError` for options that contradict each other.
     """
     if not pretrained:
-        return None if weights is None else Path(weights)
+        return None if weights is None else _expand(weights)
     if weights is not None:
         raise UsageError("--pretrained and --weights both name weights; give one of them")
     if preset is None:
@@ -103,12 +104,29 @@ def named_weights(weights: str | Path | None, *, pretrained: bool, preset: str |
     return Path(official_weights(preset_name(preset)))
 
 
-def local_weights(weights: Path, *, show_progress: bool = False) -> tuple[Path, list[str]]:
-    """Return the file or folder of these weights, and notes; a hub repository is fetched first."""
+def local_weights(
+    weights: Path, *, show_progress: bool = False, pickles: bool = False
+) -> tuple[Path, list[str]]:
+    """Return the file or folder of these weights, and notes; a hub repository is fetched first.
+
+    With `pickles` a repository without safetensors gives its pickles, which only a conversion reads.
+    """
     if not is_hub_name(weights):
         return weights, []
-    folder = fetch(str(weights), show_progress=show_progress)
-    return folder, [f"{weights}: revision {folder.name[:12]}, in {folder}"]
+    notes: list[str] = []
+    path = fetch(str(weights), show_progress=show_progress, notes=notes, pickles=pickles)
+    snapshot = next((folder for folder in (path, *path.parents) if folder.parent.name == "snapshots"), path)
+    return path, [f"{weights}: revision {snapshot.name[:12]}, in {snapshot}", *notes]
+
+
+def _expand(weights: str | Path) -> Path:
+    """Return the path of weights, with the home folder for `~`; raise `UsageError` for an empty text."""
+    if not str(weights):
+        raise UsageError("weights: expected a file, a folder or hf:owner/name, got an empty text")
+    try:
+        return Path(weights).expanduser()
+    except RuntimeError:  # a user who does not exist; there may be such a file
+        return Path(weights)
 
 
 def _from_checkpoint(

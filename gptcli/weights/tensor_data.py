@@ -3,16 +3,15 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
 from gptcli.config.dtypes import SAFETENSORS_DTYPES
 from gptcli.errors import WeightsError
+from gptcli.model.arrays import Array
 from gptcli.weights.detect import TensorMatch
 from gptcli.weights.header import TensorInfo
-
-Array = np.ndarray[Any, np.dtype[Any]]
+from gptcli.weights.mapped import open_file
 
 # Elements read at a time: 16 MB as float32, 32 as float64.
 PIECE = 1 << 22
@@ -77,7 +76,7 @@ def read_pieces(tensor: TensorInfo) -> Iterator[Array]:
         raise WeightsError(f"{tensor.file}: dtype {tensor.dtype} cannot be read number by number")
     dtype = np.dtype(numpy_name)
     left = tensor.n_bytes // dtype.itemsize
-    with tensor.file.open("rb") as file:
+    with open_file(tensor.file, tensor.stamp) as file:
         file.seek(tensor.data_start + tensor.begin)
         while left:
             raw = np.fromfile(file, dtype, min(PIECE, left))
@@ -95,19 +94,7 @@ def read_tensor(tensor: TensorInfo) -> Array:
 
 def read_parameters(match: TensorMatch) -> dict[str, Array]:
     """Read a tensor as the parameters that it fills, by our names and in our shapes."""
-    whole = read_tensor(match.tensor)
-    match match.rule.transform:
-        case "split":
-            parts = np.split(whole, 3, axis=-1)
-        case "ignore":
-            parts = []
-        case _:
-            parts = [whole]
-    is_transposed = match.rule.transform in ("split", "transpose")
-    return {
-        target: part.T if is_transposed and part.ndim == 2 else part
-        for target, part in zip(match.targets, parts, strict=True)
-    }
+    return dict(match.parameters(read_tensor(match.tensor))) if match.targets else {}
 
 
 def _as_float(raw: Array, dtype: str) -> Array:

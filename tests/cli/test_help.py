@@ -5,15 +5,14 @@ from itertools import pairwise
 
 import pytest
 
-from gptcli.cli import boundary
+from gptcli.cli import boundary, convert, train
 from gptcli.cli.app import app
-from gptcli.cli.train import PROGRAM
-from gptcli.cli.train import app as train_app
 
 GENERATE = "The default model .* noise\\."
 INSPECT = "Only the header .* time\\."
 DRAW = "Without names .* get\\s+x\\."
 TRAIN = "Ctrl-C .* stop\\."
+CONVERT = "SOURCE is .* SOURCE\\."
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
@@ -23,12 +22,16 @@ TRAIN = "Ctrl-C .* stop\\."
         (["generate"], GENERATE),
         (["inspect"], INSPECT),
         (["plot-activation"], DRAW),
-        ([], TRAIN),
+        ([train], TRAIN),
+        ([convert], CONVERT),
     ],
 )
 def test_a_line_breaks_only_where_the_next_word_does_not_fit(monkeypatch, capfd, width, arguments, paragraph):
     monkeypatch.setenv("COLUMNS", str(width))
-    program = (app, "gptcli") if arguments else (train_app, PROGRAM)
+    program = (app, "gptcli")
+    if arguments[0] in (train, convert):
+        module, *arguments = arguments
+        program = (module.app, module.PROGRAM)
     assert boundary.run(*program, [*arguments, "--help"]) == 0
     match = re.search(paragraph, capfd.readouterr().out, re.DOTALL)
     lines = [line.strip() for line in match[0].splitlines()]

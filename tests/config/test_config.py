@@ -18,6 +18,8 @@ def test_the_seven_keys_of_the_tutorial_build_the_tutorials_model():
         "tie_embeddings": False,
         "norm_eps": 1e-5,
         "norm_unbiased": False,
+        "norm_bias": True,
+        "attn_out_bias": True,
         "feed_forward": "mlp",
         "expert_feed_forward": "swiglu",
         "n_experts": 8,

@@ -50,6 +50,8 @@ class TestAgainstFormulas:
             {"tie_embeddings": True},
             {"qkv_bias": False, "ffn_bias": False},
             {"activation": "gelu", "norm_unbiased": True, "norm_eps": 1e-3},
+            {"norm_bias": False, "attn_out_bias": False},
+            {"norm_bias": False, "norm_unbiased": True},
             {"activation": "relu", "ffn_dim": 7, "n_heads": 1, "n_layers": 3},
             {"emb_dim": 25, "n_heads": 25},
         ],

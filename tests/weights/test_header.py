@@ -80,6 +80,10 @@ def test_names_dtypes_shapes_and_offsets_are_those_that_safetensors_wrote(tmp_pa
         (build({"a": entry(0, 8)}, b"1234"), "its tensors need 8 bytes of data, the file has 4"),
         (build({"a": entry(0, 8)}, b"1" * 9), "its tensors need 8 bytes of data, the file has 9"),
         (build({"__metadata__": {"a": 1}}), "__metadata__"),
+        (build({"a": entry(0, 4, shape=[2**63])}, b"1234"), "the entry of tensor 'a'"),
+        (build({"a": entry(0, 4, shape=[1] * 65)}, b"1234"), "the entry of tensor 'a'"),
+        (build(b'{"a": ' + b"9" * 5000 + b"}"), "a whole number of 5,000 digits"),
+        (build({"a" * 1001: entry(0, 4)}, b"1234"), "the name of a tensor has 1,001 characters"),
         (build({"__metadata__": [1]}), "__metadata__"),
     ],
 )
@@ -131,3 +135,15 @@ def test_a_hundred_thousand_tensors_are_read_quickly(written):
     start = time.monotonic()
     assert len(read_file_header(path).tensors) == 100_000
     assert time.monotonic() - start < 30  # against hanging, nothing else
+
+
+def test_thousands_of_numbers_of_thousands_of_digits_take_no_time(written):
+    """Attack B4: reading 1,000 numbers of 4,200 digits took 27 s, and multiplying them longer."""
+    digits = b"1" + b"0" * 4200
+    header = (
+        b'{"a": {"dtype": "F32", "data_offsets": [0, 4], "shape": [' + b",".join([digits] * 1000) + b"]}}"
+    )
+    start = time.monotonic()
+    with pytest.raises(WeightsError, match=r"a whole number of 4,201 digits: 1000000000…"):
+        read_file_header(written(build(header, b"1234")))
+    assert time.monotonic() - start < 3

@@ -2,6 +2,8 @@
 
 import json
 import logging
+import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -10,10 +12,13 @@ import huggingface_hub
 import huggingface_hub.utils.logging as hub_logging
 import huggingface_hub.utils.tqdm
 import pytest
+import torch
+from safetensors.torch import load_file
 
-from gptcli.errors import WeightsError
+from gptcli.errors import UsageError, WeightsError
 from gptcli.weights.hub import fetch
-from tests.models import lively_model, save_huggingface, tiny_config
+from gptcli.weights.hub_names import HubName, is_hub_name, parse_hub_name
+from tests.models import huggingface_state, lively_model, save_huggingface, tiny_config
 from tests.weights.hub_server import COMMIT, Hub, files_of, running
 
 hub_tqdm = sys.modules["huggingface_hub.utils.tqdm"]
@@ -166,7 +171,7 @@ def test_official_weights_are_those_of_openai(ask, hub):
     ("arguments", "message"),
     [
         (("-w", "hf:"), "expected hf:owner/name"),
-        (("-w", "hf:gpt2"), "expected hf:owner/name"),
+        (("-w", "hf:unknown"), "expected hf:owner/name"),
         (("-w", "hf:a/b/c"), "expected hf:owner/name"),
         (("-w", "hf:a/b@"), "expected hf:owner/name"),
         (("-w", "hf:a/[b]"), "not a repository name"),
@@ -198,7 +203,7 @@ def test_the_librarys_output_is_left_as_it_was(monkeypatch, tmp_path, had_bars, 
         return tmp_path
 
     monkeypatch.setattr(huggingface_hub, "snapshot_download", download)
-    monkeypatch.setattr("gptcli.weights.hub._hub_answers", lambda: True)
+    monkeypatch.setattr("gptcli.weights.hub._ask_hub", lambda _: "answers")
     monkeypatch.setattr(hub_tqdm, "progress_bar_states", {"_global": had_bars})
     before = hub_logging.get_verbosity()
     hub_logging.set_verbosity_info()
@@ -213,3 +218,112 @@ def test_the_librarys_output_is_left_as_it_was(monkeypatch, tmp_path, had_bars, 
         assert hub_tqdm.are_progress_bars_disabled() != had_bars
     finally:
         hub_logging.set_verbosity(before)
+
+
+class TestNames:
+    """What people type: old names, URLs, single files, references of the hub."""
+
+    @pytest.mark.parametrize(
+        ("name", "expected"),
+        [
+            ("hf:gpt2", HubName("openai-community/gpt2")),
+            ("hf:gpt2-xl", HubName("openai-community/gpt2-xl")),
+            ("hf:distilgpt2", HubName("distilbert/distilgpt2")),
+            ("hf:a/b@refs/pr/1", HubName("a/b", "refs/pr/1")),
+            ("hf:a/b/m.safetensors", HubName("a/b", None, "m.safetensors")),
+            ("hf:a/b/sub/m.safetensors@v1", HubName("a/b", "v1", "sub/m.safetensors")),
+            ("hf:a/b@refs/pr/1/m.safetensors", HubName("a/b", "refs/pr/1", "m.safetensors")),
+            ("hf://a/b", HubName("a/b")),
+            ("https://huggingface.co/a/b", HubName("a/b")),
+            ("https://huggingface.co/gpt2", HubName("openai-community/gpt2")),
+            ("huggingface.co/a/b/", HubName("a/b")),
+            ("https://huggingface.co/a/b/tree/main", HubName("a/b")),
+            ("https://huggingface.co/a/b/tree/refs%2Fpr%2F1", HubName("a/b", "refs/pr/1")),
+            ("https://hf.co/a/b/blob/v1/README.md", HubName("a/b", "v1")),
+            (
+                "https://huggingface.co/a/b/resolve/main/s/m.safetensors?download=true",
+                HubName("a/b", None, "s/m.safetensors"),
+            ),
+        ],
+    )
+    def test_each_names_its_repository(self, name, expected):
+        for typed in (name, str(Path(name))):  # a path has one slash where a URL has two
+            assert is_hub_name(typed)
+            assert parse_hub_name(typed) == expected
+
+    @pytest.mark.parametrize(
+        "name",
+        ["hf:", "hf:unknown", "hf:a/b/c", "hf:a/b@", "https://github.com/a/b", "https://huggingface.co/x"],
+    )
+    def test_what_names_no_repository_is_wrong_usage(self, name):
+        with pytest.raises(UsageError, match="expected hf:owner/name"):
+            parse_hub_name(name)
+
+    @pytest.mark.parametrize(
+        ("typed", "hint"),
+        [
+            ("openai-community/gpt2", "give hf:openai-community/gpt2"),
+            ("gpt2", "give hf:openai-community/gpt2"),
+        ],
+    )
+    def test_a_path_that_looks_like_a_repository_gets_a_hint(self, cli, tmp_path, monkeypatch, typed, hint):
+        monkeypatch.chdir(tmp_path)
+        result = cli("inspect", typed)
+        assert (result.status, result.err.count("\n")) == (1, 1)
+        assert hint in result.err
+        assert "hf:" not in cli("inspect", tmp_path / "none").err
+
+    def test_old_names_and_urls_are_fetched_from_their_repository(self, process, folder, tmp_path):
+        with running(Hub("openai-community/gpt2", files_of(folder))) as hub:
+            env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+            env |= {"no_proxy": "127.0.0.1,localhost"}
+            for name in ("hf:gpt2", f"{hub.url}/openai-community/gpt2/tree/main"):
+                done = process("inspect", name, env=env)
+                assert done.returncode == 0, done.stderr
+
+    def test_one_file_of_a_repository(self, ask, hub):
+        hub.files["other.safetensors"] = hub.files["model.safetensors"]
+        hub.files["model.safetensors"] = b"not this one"
+        done = ask(*ASK, "-w", f"{NAME}/other.safetensors")
+        assert done.returncode == 0, done.stderr
+        assert ("GET", "/cdn/other.safetensors") in hub.requests
+        assert ("GET", "/cdn/model.safetensors") not in hub.requests
+        done = ask(*ASK, "-w", f"{NAME}/none.safetensors")
+        assert b"the repository has no file none.safetensors" in done.stderr
+
+    def test_pickles_alone_name_the_conversion_and_the_command(self, ask, hub):
+        del hub.files["model.safetensors"], hub.files["onnx/model.safetensors"]
+        assert_one_line(ask(*ASK, "-w", NAME), f"{NAME}@refs/pr/1", f"gptcli.convert {NAME} OUTPUT_DIR")
+
+
+class TestRefusedToken:
+    def test_what_is_cached_is_used_with_a_note(self, ask, hub):
+        assert ask(*ASK, "-w", NAME).returncode == 0
+        hub.token = "hf_good"
+        done = ask(*ASK, "-w", NAME, HF_TOKEN="hf_expired")
+        assert done.returncode == 0, done.stderr
+        assert b"the hub refuses the token (HF_TOKEN, or that of hf auth login)" in done.stderr
+        assert ask(*ASK, "-w", NAME, "--quiet", HF_TOKEN="hf_expired").stderr == b""
+
+    def test_without_a_cache_one_line_says_so(self, ask, hub):
+        hub.token = "hf_good"
+        assert_one_line(ask(*ASK, "-w", NAME, HF_TOKEN="hf_expired"), "refuses the token", "settings/tokens")
+
+
+def test_a_variable_of_the_library_that_is_out_of_date_prints_nothing(ask):
+    done = ask(*ASK, "-w", NAME, "--quiet", HF_HUB_ENABLE_HF_TRANSFER="1")
+    assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_pickles_of_a_repository_are_converted(hub, tmp_path):
+    model = lively_model(tiny_config(vocab_size=50257, tie_embeddings=True))
+    del hub.files["model.safetensors"], hub.files["onnx/model.safetensors"]
+    torch.save(huggingface_state(model), tmp_path / "pytorch_model.bin")
+    hub.files["pytorch_model.bin"] = (tmp_path / "pytorch_model.bin").read_bytes()
+    env = {"HF_ENDPOINT": hub.url, "HF_HOME": str(tmp_path / "hf"), "HF_HUB_DISABLE_XET": "1"}
+    env |= {"no_proxy": "127.0.0.1,localhost", "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-m", "gptcli.convert", NAME, "out", "-q"]
+    done = subprocess.run(command, env=os.environ | env, cwd=tmp_path, capture_output=True, timeout=120)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert b"wte.weight" in done.stdout
+    assert torch.equal(load_file(tmp_path / "out" / "model.safetensors")["wte.weight"], model.tok_emb.weight)

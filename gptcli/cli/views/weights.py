@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gptcli.cli.output import visible
+from gptcli.cli.output import one_line
 from gptcli.cli.table import table
 from gptcli.cli.views.counts import sizes
 from gptcli.config.presets import ConfigSource
@@ -84,7 +84,7 @@ class WeightsView:
             ]
         if found.metadata:
             lines.append("metadata: " + ", ".join(f"{key}={value}" for key, value in found.metadata.items()))
-        return [visible(line) for line in lines]
+        return [one_line(line) for line in lines]
 
     def _table(self) -> str:
         reported = {row.source: row for row in self.report if row.action != "tied"}
