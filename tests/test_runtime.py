@@ -60,6 +60,25 @@ class TestDtype:
                 assert choose_dtype("auto", source, Device(*device)) == ("float32", [])
 
 
+class TestBytes:
+    @pytest.mark.parametrize("engine", ["native", "torch"])
+    def test_a_step_of_a_mixture_reads_the_experts_of_one_token(self, engine):
+        options = [
+            "n_layers=1",
+            "emb_dim=8",
+            "ffn_dim=16",
+            "n_experts=4",
+            "n_experts_per_token=1",
+            "n_heads=2",
+        ]
+        model = load(select_source(preset="gpt-124m-moe", overrides=options), device="cpu", engine=engine)
+        expert, config = 3 * 8 * 16, model.config
+        dense = 50257 * 8 + 4 * 8 * 8 + 8 + 8 * 4 + 3 * 2 * 8  # head, attention, router, norms
+        dense += 3 * 8 if config.qkv_bias else 0
+        assert model.bytes_per_step == 4 * (dense + expert)
+        assert model.weight_bytes == 4 * (dense + 4 * expert + (50257 + config.context_length) * 8)
+
+
 class TestMemory:
     @pytest.mark.usefixtures("two_gpus")
     def test_a_model_too_large_for_a_gpu_is_refused_before_it_is_loaded(self, monkeypatch):

@@ -6,6 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any, Literal
 
 from gptcli.errors import ResourceError, UsageError
+from gptcli.runtime.bytes_per_step import count_bytes
 from gptcli.runtime.loaded_model import LoadedModel
 from gptcli.runtime.memory_check import check_memory, choose_dtype
 from gptcli.runtime.native_runtime import force_kernels, kernels_error, unavailable_reason
@@ -108,7 +109,9 @@ def _load_native(
         return load_torch_model(source, device, dtype, seed, quantize=quantize)[0]
 
     engine = NativeEngine(config, parameters, threads)
-    weight_bytes, bytes_per_step = native_runtime.count_bytes(parameters)
+    weight_bytes, bytes_per_step = count_bytes(
+        config, {name: array.nbytes for name, array in parameters.items()}
+    )
     return {
         "config": config,
         "notes": notes,
@@ -149,7 +152,7 @@ def _load_torch(
         model = torch_runtime.finish_model(model, dtype, quantize=quantize)
     else:
         model, notes = torch_runtime.load_torch_model(source, device, dtype, seed, quantize=quantize)
-    n_bytes = [torch_runtime.count_bytes(model)]
+    n_bytes = [count_bytes(model.config, torch_runtime.bytes_by_name(model))]
     if group is not None:
         n_bytes = group.all_gather_object(n_bytes[0])
     return {

@@ -58,10 +58,3 @@ def read_parameters(
         with PieceRunner(default_threads()) as each:
             parameters = convert_parameters(drawn, dtype, each, quantize=quantize)
     return config, parameters, list(notes)
-
-
-def count_bytes(parameters: dict[str, Array]) -> tuple[int, int]:
-    """Return the bytes of all weights, and of those that decoding one token reads: no embeddings."""
-    weight_bytes = sum(array.nbytes for array in parameters.values())
-    looked_up = ["pos_emb.weight", *(["tok_emb.weight"] if "out_head.weight" in parameters else [])]
-    return weight_bytes, weight_bytes - sum(parameters[name].nbytes for name in looked_up)

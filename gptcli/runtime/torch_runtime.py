@@ -63,16 +63,10 @@ def torch_engine(model: GPTModel, group: ProcessGroup | None, reason: str) -> En
     return CudaGraphEngine(model, CudaGraphRecorder(device))
 
 
-def count_bytes(model: GPTModel) -> tuple[int, int]:
-    """Return the bytes of all weights, and of those that decoding one token reads.
-
-    These are all but the embeddings, unless one is the head too.
-    """
-    weight_bytes = sum(t.nbytes for t in (*model.parameters(), *model.buffers()))
-    looked_up = [model.pos_emb.weight]
-    if model.out_head.weight is not model.tok_emb.weight:
-        looked_up.append(model.tok_emb.weight)
-    return weight_bytes, weight_bytes - sum(p.nbytes for p in looked_up)
+def bytes_by_name(model: GPTModel) -> dict[str, int]:
+    """Return the bytes of every parameter and buffer; a tied head has none of its own."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: tensor.nbytes for name, tensor in named}
 
 
 def _store_by_rows(model: GPTModel) -> None:
