@@ -7,8 +7,8 @@ from gptcli.engine.native import library
 from gptcli.errors import DeviceError, ResourceError
 from gptcli.runtime import load, native_runtime
 from gptcli.runtime.memory_check import choose_dtype
+from gptcli.system import cgroup, memory
 from gptcli.system import device as device_module
-from gptcli.system import memory
 from gptcli.system.device import Device, find_device
 from gptcli.weights.source import select_source
 from tests.models import lively_model, save_huggingface, save_tutorial, tiny_config
@@ -113,8 +113,8 @@ class TestMemory:
         (tmp_path / "membership").write_text(
             "5:cpu,cpuacct:/else\n" + ("0::/outer/inner\n" if version == 2 else "4:memory:/outer/inner\n")
         )
-        monkeypatch.setattr(memory, "CGROUPS", tmp_path)
-        monkeypatch.setattr(memory, "MEMBERSHIP", tmp_path / "membership")
+        monkeypatch.setattr(cgroup, "ROOT", tmp_path)
+        monkeypatch.setattr(cgroup, "MEMBERSHIP", tmp_path / "membership")
         (root / limit).write_text("max")
         for own, outer in ((10_000, 5000), (4500, 5000)):  # the smaller of them counts
             (inner / limit).write_text(str(own))

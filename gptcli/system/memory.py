@@ -1,12 +1,10 @@
-"""The memory that a process may still take, and the settings of the C library's allocator."""
+"""The memory that a process may still take."""
 
 from collections.abc import Iterator
 from pathlib import Path
 
 from gptcli.errors import ResourceError
-
-CGROUPS = Path("/sys/fs/cgroup")
-MEMBERSHIP = Path("/proc/self/cgroup")
+from gptcli.system import cgroup
 
 
 def available_bytes() -> int:
@@ -38,23 +36,13 @@ def _cgroup_headrooms() -> Iterator[int]:
     because the kernel drops them before it refuses memory. Source: the kernel's cgroup-v2.rst ("memory.max")
     and cgroup-v1/memory.rst ("limit_in_bytes").
     """
-    try:
-        lines = MEMBERSHIP.read_text().splitlines()
-    except OSError:  # not Linux
-        return
-    for line in lines:
-        _, controllers, path = line.split(":", 2)
-        if not controllers:
-            root, names = CGROUPS, ("memory.max", "memory.current", "")
-        elif "memory" in controllers.split(","):
-            root = CGROUPS / "memory"
-            names = ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_")
-        else:
-            continue
-        inner = root / path.lstrip("/")
-        for folder in (inner, *inner.parents):  # a container sees its own group at the root
-            if folder.is_relative_to(root) and (headroom := _headroom(folder, *names)) is not None:
-                yield headroom
+    names = {
+        1: ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_"),
+        2: ("memory.max", "memory.current", ""),
+    }
+    for folder, version in cgroup.folders_of("memory"):
+        if (headroom := _headroom(folder, *names[version])) is not None:
+            yield headroom
 
 
 def _headroom(folder: Path, limit_name: str, used_name: str, stat_prefix: str) -> int | None:

@@ -1,7 +1,7 @@
 """Gated and mixture models against the dense one, by bytes of a step: python -m tests.benchmarks.kinds
 
-Random weights of GPT-2 small's width by the native engine, float32 and int8, interleaved. `of dense` is the rate
-of a byte: GB/s of the kind over GB/s of the dense model in the same round. The last line is JSON.
+Random weights of GPT-2 small's width, native engine, float32 and int8, interleaved. `of dense` is the rate
+of a byte: GB/s of the kind over the GB/s of the dense model in that round. The last line is JSON.
 """
 
 import argparse
