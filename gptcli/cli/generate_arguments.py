@@ -13,7 +13,9 @@ from gptcli.errors import UsageError
 if TYPE_CHECKING:  # it imports NumPy
     from gptcli.api import GenerationOptions
 
-DECODING, SAMPLING, MANY = "Decoding", "Sampling (any of the first four options turns it on)", "Many prompts"
+DECODING, MANY = "Decoding", "Many prompts"
+SAMPLING = "Sampling (any of the first five options turns it on)"
+REPETITION = "Repetition (greedy or sampled)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,8 @@ class GenerateArguments(options.ModelArguments):
         option("--temperature", "Divide the logits by X before sampling; 0 is greedy.", SAMPLING, "X"),
     ] = None
     top_k: Annotated[
-        int | None, option("--top-k", "Sample from the N most probable tokens.", SAMPLING, "N")
+        int | None,
+        option("--top-k", "Sample from the N most probable tokens; 0 or -1: from all.", SAMPLING, "N"),
     ] = None
     top_p: Annotated[
         float | None,
@@ -86,10 +89,54 @@ class GenerateArguments(options.ModelArguments):
             "P",
         ),
     ] = None
+    min_p: Annotated[
+        float | None,
+        option(
+            "--min-p",
+            "Sample from the tokens at least P times as probable as the most probable one.",
+            SAMPLING,
+            "P",
+        ),
+    ] = None
     num_samples: Annotated[int, option("--num-samples", "Print N sampled continuations.", SAMPLING, "N")] = 1
     separator: Annotated[str, option("--separator", "The line between continuations.", SAMPLING, "TEXT")] = (
         "---"
     )
+
+    repetition_penalty: Annotated[
+        float,
+        option(
+            "--repetition-penalty",
+            "Divide the logits of all tokens so far by X, multiply negative ones; 1.1 to 1.3 is usual.",
+            REPETITION,
+            "X",
+        ),
+    ] = 1.0
+    frequency_penalty: Annotated[
+        float,
+        option(
+            "--frequency-penalty",
+            "Lower a generated token's logit by X for each time it was generated.",
+            REPETITION,
+            "X",
+        ),
+    ] = 0.0
+    presence_penalty: Annotated[
+        float,
+        option("--presence-penalty", "Lower every generated token's logit by X, once.", REPETITION, "X"),
+    ] = 0.0
+    no_repeat_ngram: Annotated[
+        int, option("--no-repeat-ngram", "Let no N tokens in a row occur twice; 0: no rule.", REPETITION, "N")
+    ] = 0
+    ban: Annotated[
+        list[str] | None,
+        option(
+            "--ban",
+            "Never generate the tokens of TEXT, with or without a space before it; repeatable.",
+            REPETITION,
+            "TEXT",
+        ),
+    ] = None
 
     input: Annotated[
         Path | None,
@@ -181,8 +228,14 @@ class GenerateArguments(options.ModelArguments):
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
+            min_p=self.min_p,
             num_samples=self.num_samples,
             seed=options.check_seed(self.seed),
+            repetition_penalty=self.repetition_penalty,
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            no_repeat_ngram=self.no_repeat_ngram,
+            bans=tuple(self.ban or ()),
             logprobs=self.logprobs,
             use_cache=not self.no_kv_cache,
             speculation=self.speculate,

@@ -2,18 +2,25 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from gptcli.decode.engine import Array, Cache, Engine, Exactness, ForwardRequest
-from gptcli.decode.near_ties import CheckedLogits, first_largest
+from gptcli.decode.near_ties import CheckedLogits, first_largest, is_near_tie
 from gptcli.decode.sampling import Sampler
 from gptcli.errors import NumericsError, count
+
+if TYPE_CHECKING:  # not imported without processors, so that the program starts fast
+    from gptcli.decode.processors import LogitsProcessors
 
 
 @dataclass(frozen=True)
 class GeneratedToken:
-    """A generated token, with its natural log-probability if that was asked for."""
+    """A generated token, with its natural log-probability if that was asked for.
+
+    The log-probability is the model's, before any logits processor and temperature.
+    """
 
     token_id: int
     logprob: float | None = None
@@ -24,15 +31,16 @@ def sample_token(
     ids: Sequence[int],
     checked: CheckedLogits,
     sampler: Sampler,
+    processors: "LogitsProcessors | None" = None,
     *,
     logprobs: bool,
     cache: Cache | None = None,
     row: int = 0,
 ) -> GeneratedToken:
-    """Return the token that `sampler` chooses after `ids`; float64 decides a near tie of a greedy one.
+    """Return the token that `sampler` chooses after `ids` from the logits that the processors have changed.
 
-    `row` of the cache holds the sequence, if there is a cache. Raises `NumericsError` for logits that are not
-    finite.
+    Float64 decides a near tie of a greedy one. `row` of the cache holds the sequence, if there is a cache.
+    Raises `NumericsError` for logits that are not finite, and if every token is banned.
     """
     if not checked.is_finite:
         raise NumericsError(
@@ -40,11 +48,13 @@ def sample_token(
             " or too large for this dtype (try --dtype float32)"
         )
     logits = checked.logits
-    if checked.is_near_tie and sampler.is_greedy:
+    changed = logits if processors is None else processors(ids, logits)
+    rounding = checked.rounding if processors is None else checked.rounding * processors.gain
+    if sampler.is_greedy and is_near_tie(changed, rounding):
         logits = engine.exact_logits(ids[-engine.config.context_length :], cache, row)
-        token = first_largest(logits)
+        token = first_largest(logits if processors is None else processors(ids, logits))
     else:
-        token = sampler.sample(logits)
+        token = sampler.sample(changed)
     return GeneratedToken(token, _log_probability(logits, token) if logprobs else None)
 
 
@@ -58,9 +68,11 @@ def forward_whole(engine: Engine, ids: Sequence[int], exactness: Exactness) -> A
     return engine.forward(ForwardRequest([window], exactness=exactness))
 
 
-def exactness_for(sampler: Sampler, logprobs: bool) -> Exactness:
-    """Return which logits a sampler needs."""
-    if not sampler.is_greedy:
+def exactness_for(
+    sampler: Sampler, processors: "LogitsProcessors | None" = None, *, logprobs: bool
+) -> Exactness:
+    """Return which logits a sampler and the processors before it need."""
+    if processors is not None or not sampler.is_greedy:
         return "all"
     return "argmax_logprob" if logprobs else "argmax"
 
