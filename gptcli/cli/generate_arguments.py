@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gptcli.cli import options
+from gptcli.cli import loading, options
 from gptcli.cli.arguments import option
 from gptcli.errors import UsageError
 
@@ -172,32 +172,15 @@ class GenerateArguments(options.ModelArguments):
 
     device: options.Device = "auto"
     dtype: options.Dtype = "auto"
-    quantize: Annotated[
-        Literal["int8"] | None,
-        option(
-            "--quantize",
-            "Store the weights as int8 with a scale per row; products sum in floating point.",
-            options.RUN,
-        ),
-    ] = None
-    engine: Annotated[
-        Literal["auto", "native", "torch"],
-        option(
-            "--engine",
-            "native: compiled kernels, for dense models on a CPU. torch: the model in PyTorch. auto: the"
-            " fastest.",
-            options.RUN,
-        ),
-    ] = "auto"
+    quantize: loading.Quantize = None
+    engine: loading.Engine = "auto"
     kernels: Annotated[  # for tests: this processor would select the fastest
         str | None,
         option(
             "--kernels", "Use the native kernels of one instruction set.", options.RUN, "NAME", hidden=True
         ),
     ] = None
-    threads: Annotated[
-        int | None, option("--threads", "CPU threads; default: all cores.", options.RUN, "N")
-    ] = None
+    threads: loading.Threads = None
     seed: options.Seed = 123
 
     no_echo: Annotated[
@@ -244,14 +227,12 @@ class GenerateArguments(options.ModelArguments):
 
     def load_options(self) -> dict[str, Any]:
         """Return the options of loading the model; raises `UsageError` for invalid values."""
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise UsageError(f"--threads {self.threads}: expected a number from 1 to 1024")
-        return {
-            "device": options.check_device(self.device),
-            "dtype": options.check_dtype(self.dtype),
-            "quantize": self.quantize is not None,
-            "engine": self.engine,
-            "kernels": self.kernels,
-            "threads": self.threads,
-            "seed": options.check_seed(self.seed),
-        }
+        chosen = loading.load_options(
+            device=self.device,
+            dtype=self.dtype,
+            quantize=self.quantize,
+            engine=self.engine,
+            threads=self.threads,
+            seed=self.seed,
+        )
+        return chosen | {"kernels": self.kernels}

@@ -43,10 +43,7 @@ def sample_token(
     Raises `NumericsError` for logits that are not finite, and if every token is banned.
     """
     if not checked.is_finite:
-        raise NumericsError(
-            f"the model's logits are not finite after {count(len(ids), 'token')}: the weights are broken,"
-            " or too large for this dtype (try --dtype float32)"
-        )
+        raise not_finite_error(len(ids))
     logits = checked.logits
     changed = logits if processors is None else processors(ids, logits)
     rounding = checked.rounding if processors is None else checked.rounding * processors.gain
@@ -56,6 +53,14 @@ def sample_token(
     else:
         token = sampler.sample(changed)
     return GeneratedToken(token, _log_probability(logits, token) if logprobs else None)
+
+
+def not_finite_error(n_tokens: int) -> NumericsError:
+    """Return the error for logits after `n_tokens` that are not finite."""
+    return NumericsError(
+        f"the model's logits are not finite after {count(n_tokens, 'token')}: the weights are broken,"
+        " or too large for this dtype (try --dtype float32)"
+    )
 
 
 def forward_whole(engine: Engine, ids: Sequence[int], exactness: Exactness) -> Array:
