@@ -22,7 +22,7 @@ from gptcli.train.evaluate import evaluate
 from tests.engine.models import CONTEXT, VOCABULARY, config, native_engine
 from tests.models import lively_model, save_huggingface
 
-IDS = [random.Random(0).randrange(VOCABULARY) for _ in range(203)]
+IDS = random.Random(0).choices(range(VOCABULARY), k=203)
 
 
 def guides_windows(n: int, length: int, stride: int) -> list[tuple[int, int, int]]:
