@@ -17,6 +17,11 @@ def count(n: int, noun: str) -> str:
     return f"{n:,} {noun}" if n == 1 else f"{n:,} {noun}s"
 
 
+def as_given(number: float) -> str:
+    """Return a number for messages, with all of its digits: `1.0000001`, `-1`, `nan`."""
+    return repr(number).removesuffix(".0")
+
+
 class GptcliError(Exception):
     """A foreseeable fault; its message names the value, what was expected, and what to do."""
 

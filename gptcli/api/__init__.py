@@ -6,6 +6,7 @@ for piece in stream(model, "Hello, I am"):
     print(piece, end="")
 for result in generate_batch(model, ["Hello, I am", "Once upon"], batch_size=2):
     print(result.output.text)
+print(score_text(model, "Hello, I am a model.").perplexity)
 """
 
 from gptcli.api.batch import PromptRecord, PromptSource, Result, fitting_batch_size, generate_batch
@@ -17,9 +18,18 @@ from gptcli.decode.request import DecodeRequest, prepare_request
 from gptcli.weights.source import ModelSource, select_source
 
 TYPE_CHECKING = False
-if TYPE_CHECKING:  # both import torch
+if TYPE_CHECKING:  # imported when they are used: some need torch, and `generate` needs no scores
+    from gptcli.api.score import TextScore, TokenScore, score_text, score_texts, score_tokens
     from gptcli.parallel.process_group import ProcessGroup
     from gptcli.runtime import LoadedModel
+
+_LAZY = {
+    "LoadedModel": "gptcli.runtime",
+    "ProcessGroup": "gptcli.parallel.process_group",
+    **dict.fromkeys(
+        ("TextScore", "TokenScore", "score_text", "score_texts", "score_tokens"), "gptcli.api.score"
+    ),
+}
 
 __all__ = [
     "CompletionOutput",
@@ -34,6 +44,8 @@ __all__ = [
     "RequestOutput",
     "Result",
     "StreamedToken",
+    "TextScore",
+    "TokenScore",
     "exit_on_bus_error",
     "fitting_batch_size",
     "generate",
@@ -43,6 +55,9 @@ __all__ = [
     "load",
     "load_model",
     "prepare_request",
+    "score_text",
+    "score_texts",
+    "score_tokens",
     "select_source",
     "stream",
     "stream_tokens",
@@ -50,13 +65,9 @@ __all__ = [
 
 
 def __getattr__(name: str) -> object:
-    """Import the classes that need torch only when they are used."""
-    if name == "LoadedModel":
-        from gptcli.runtime import LoadedModel
+    """Import what is not always needed only when it is used."""
+    if name in _LAZY:
+        from importlib import import_module
 
-        return LoadedModel
-    if name == "ProcessGroup":
-        from gptcli.parallel.process_group import ProcessGroup
-
-        return ProcessGroup
+        return getattr(import_module(_LAZY[name]), name)
     raise AttributeError(f"module 'gptcli.api' has no attribute {name!r}")

@@ -12,7 +12,7 @@ from gptcli.config.cost import kv_bytes_per_token
 from gptcli.decode.batch import BatchDecoder, SequenceState
 from gptcli.decode.completion import Completion
 from gptcli.decode.options import GenerationOptions
-from gptcli.decode.request import DecodeRequest, prepare_request
+from gptcli.decode.request import DecodeRequest, new_processors, prepare_request
 from gptcli.decode.sampling import Sampler
 from gptcli.decode.select import GeneratedToken
 from gptcli.decode.speculation import Speculator
@@ -213,7 +213,11 @@ class _BatchRun:
         for sample, completion in enumerate(completions):
             sampler = options.sampling.sampler(options.seed, record.index * options.num_samples + sample)
             sequence = SequenceState(
-                list(request.prompt_ids), request.max_tokens, sampler, speculator=self._speculator(sampler)
+                list(request.prompt_ids),
+                request.max_tokens,
+                sampler,
+                new_processors(options, request, self._model.config),
+                speculator=self._speculator(sampler),
             )
             self._open[sequence] = (opened, completion)
             if completion.finished:  # no token was asked for

@@ -11,7 +11,7 @@ from gptcli.api.output import RequestOutput, request_output
 from gptcli.decode.completion import Completion
 from gptcli.decode.loop import decode
 from gptcli.decode.options import GenerationOptions
-from gptcli.decode.request import DecodeRequest, prepare_request
+from gptcli.decode.request import DecodeRequest, new_processors, prepare_request
 from gptcli.errors import UsageError
 from gptcli.tokenizer import Tokenizer
 
@@ -92,6 +92,7 @@ class Generation:
             self._request.prompt_ids,
             self._request.max_tokens,
             options.sampling.sampler(options.seed, sample),
+            new_processors(options, self._request, model.config),
             use_cache=options.use_cache,
             logprobs=options.logprobs,
             speculator=model.speculator(options.speculation, options.draft_tokens),

@@ -6,14 +6,16 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
-from gptcli.cli import options
+from gptcli.cli import loading, options
 from gptcli.cli.arguments import option, parse_path
 from gptcli.errors import UsageError
 
 if TYPE_CHECKING:  # it imports NumPy
     from gptcli.api import GenerationOptions
 
-DECODING, SAMPLING, MANY = "Decoding", "Sampling (any of the first four options turns it on)", "Many prompts"
+DECODING, MANY = "Decoding", "Many prompts"
+SAMPLING = "Sampling (any of the first five options turns it on)"
+REPETITION = "Repetition (greedy or sampled)"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,7 +77,8 @@ class GenerateArguments(options.ModelArguments):
         option("--temperature", "Divide the logits by X before sampling; 0 is greedy.", SAMPLING, "X"),
     ] = None
     top_k: Annotated[
-        int | None, option("--top-k", "Sample from the N most probable tokens.", SAMPLING, "N")
+        int | None,
+        option("--top-k", "Sample from the N most probable tokens; 0 or -1: from all.", SAMPLING, "N"),
     ] = None
     top_p: Annotated[
         float | None,
@@ -86,10 +89,54 @@ class GenerateArguments(options.ModelArguments):
             "P",
         ),
     ] = None
+    min_p: Annotated[
+        float | None,
+        option(
+            "--min-p",
+            "Sample from the tokens at least P times as probable as the most probable one.",
+            SAMPLING,
+            "P",
+        ),
+    ] = None
     num_samples: Annotated[int, option("--num-samples", "Print N sampled continuations.", SAMPLING, "N")] = 1
     separator: Annotated[str, option("--separator", "The line between continuations.", SAMPLING, "TEXT")] = (
         "---"
     )
+
+    repetition_penalty: Annotated[
+        float,
+        option(
+            "--repetition-penalty",
+            "Divide the logits of all tokens so far by X, multiply negative ones; 1.1 to 1.3 is usual.",
+            REPETITION,
+            "X",
+        ),
+    ] = 1.0
+    frequency_penalty: Annotated[
+        float,
+        option(
+            "--frequency-penalty",
+            "Lower a generated token's logit by X for each time it was generated.",
+            REPETITION,
+            "X",
+        ),
+    ] = 0.0
+    presence_penalty: Annotated[
+        float,
+        option("--presence-penalty", "Lower every generated token's logit by X, once.", REPETITION, "X"),
+    ] = 0.0
+    no_repeat_ngram: Annotated[
+        int, option("--no-repeat-ngram", "Let no N tokens in a row occur twice; 0: no rule.", REPETITION, "N")
+    ] = 0
+    ban: Annotated[
+        list[str] | None,
+        option(
+            "--ban",
+            "Never generate the tokens of TEXT, with or without a space before it; repeatable.",
+            REPETITION,
+            "TEXT",
+        ),
+    ] = None
 
     input: Annotated[
         Path | None,
@@ -126,32 +173,15 @@ class GenerateArguments(options.ModelArguments):
 
     device: options.Device = "auto"
     dtype: options.Dtype = "auto"
-    quantize: Annotated[
-        Literal["int8"] | None,
-        option(
-            "--quantize",
-            "Store the weights as int8 with a scale per row; products sum in floating point.",
-            options.RUN,
-        ),
-    ] = None
-    engine: Annotated[
-        Literal["auto", "native", "torch"],
-        option(
-            "--engine",
-            "native: compiled kernels, for dense models on a CPU. torch: the model in PyTorch. auto: the"
-            " fastest.",
-            options.RUN,
-        ),
-    ] = "auto"
+    quantize: loading.Quantize = None
+    engine: loading.Engine = "auto"
     kernels: Annotated[  # for tests: this processor would select the fastest
         str | None,
         option(
             "--kernels", "Use the native kernels of one instruction set.", options.RUN, "NAME", hidden=True
         ),
     ] = None
-    threads: Annotated[
-        int | None, option("--threads", "CPU threads; default: all cores.", options.RUN, "N")
-    ] = None
+    threads: loading.Threads = None
     seed: options.Seed = 123
 
     no_echo: Annotated[
@@ -182,8 +212,14 @@ class GenerateArguments(options.ModelArguments):
             temperature=self.temperature,
             top_k=self.top_k,
             top_p=self.top_p,
+            min_p=self.min_p,
             num_samples=self.num_samples,
             seed=options.check_seed(self.seed),
+            repetition_penalty=self.repetition_penalty,
+            frequency_penalty=self.frequency_penalty,
+            presence_penalty=self.presence_penalty,
+            no_repeat_ngram=self.no_repeat_ngram,
+            bans=tuple(self.ban or ()),
             logprobs=self.logprobs,
             use_cache=not self.no_kv_cache,
             speculation=self.speculate,
@@ -192,14 +228,12 @@ class GenerateArguments(options.ModelArguments):
 
     def load_options(self) -> dict[str, Any]:
         """Return the options of loading the model; raises `UsageError` for invalid values."""
-        if self.threads is not None and not 1 <= self.threads <= 1024:
-            raise UsageError(f"--threads {self.threads}: expected a number from 1 to 1024")
-        return {
-            "device": options.check_device(self.device),
-            "dtype": options.check_dtype(self.dtype),
-            "quantize": self.quantize is not None,
-            "engine": self.engine,
-            "kernels": self.kernels,
-            "threads": self.threads,
-            "seed": options.check_seed(self.seed),
-        }
+        chosen = loading.load_options(
+            device=self.device,
+            dtype=self.dtype,
+            quantize=self.quantize,
+            engine=self.engine,
+            threads=self.threads,
+            seed=self.seed,
+        )
+        return chosen | {"kernels": self.kernels}

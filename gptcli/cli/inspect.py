@@ -13,7 +13,7 @@ from gptcli.errors import WeightsError
 
 @takes(InspectArguments)
 def inspect(arguments: InspectArguments) -> None:
-    """Show a model's modules, a weights file's tensors, or what one prompt does inside.
+    """Show a model's modules, a weights file's tensors, what one prompt does inside, or a text's perplexity.
 
     Only the header of a weights file is read, unless you ask for its numbers, so a large file takes no time.
 
@@ -28,10 +28,19 @@ def inspect(arguments: InspectArguments) -> None:
     gptcli inspect -w gpt2/ --prompt "Hello, I am" --attention --layer 5 -o maps.png
 
     gptcli inspect --gradients --output gradients.png
+
+    gptcli inspect -w gpt2/ --score book.txt
+
+    gptcli inspect --score sentences.txt --per-line --quiet | sort -n
     """
     arguments = arguments.checked()
     file_format = picture_format(arguments.output) if arguments.draws and not arguments.json else None
     check_writable(arguments.output)
+    if arguments.score is not None:
+        from gptcli.cli.inspect_score import inspect_score
+
+        inspect_score(arguments, arguments.score, Notes(arguments.quiet))
+        return
 
     from gptcli.cli.views.select import select_view
 

@@ -2,11 +2,11 @@
 
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from gptcli.cli import options
+from gptcli.cli import loading, options
 from gptcli.cli.arguments import option, parse_path
 from gptcli.errors import UsageError
 
@@ -14,6 +14,7 @@ if TYPE_CHECKING:  # it imports pydantic
     from gptcli.config.presets import ResolvedConfig
 
 PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradients"
+SCORE = "How well a model predicts a text"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,6 +62,33 @@ class InspectArguments(options.ModelArguments):
     tokens: Annotated[
         int, option("--tokens", "For --shapes without a prompt: tokens per row.", PASS, "T")
     ] = 3
+    score: Annotated[
+        Path | None,
+        option(
+            "--score",
+            "Show nats a token, perplexity and bits a byte of a text file of any length; - reads stdin.",
+            SCORE,
+            "FILE",
+        ),
+    ] = None
+    per_line: Annotated[
+        bool,
+        option(
+            "--per-line",
+            "For --score: one line for each line of FILE, with nats a token, perplexity, bits a byte, tokens"
+            " and text between tabs.",
+            SCORE,
+        ),
+    ] = False
+    stride: Annotated[
+        int | None,
+        option(
+            "--stride",
+            "For --score and --all-positions: the window advances by N tokens; default: half the context.",
+            SCORE,
+            "N",
+        ),
+    ] = None
     tensor_stats: Annotated[
         bool, option("--tensor-stats", "Show range, mean, zeros and NaN of each tensor.", NUMBERS)
     ] = False
@@ -84,6 +112,10 @@ class InspectArguments(options.ModelArguments):
         ),
     ] = None
     device: options.Device = "auto"
+    dtype: options.Dtype = "auto"
+    quantize: loading.Quantize = None
+    engine: loading.Engine = "auto"
+    threads: loading.Threads = None
     seed: options.Seed = 123
     json: options.Json = False
     output: options.Output = None
@@ -93,11 +125,12 @@ class InspectArguments(options.ModelArguments):
         """Return the arguments, with the weights in `weights` alone; raises `UsageError` for invalid ones."""
         if self.file is not None and self.weights is not None:
             raise UsageError("the weights are given twice, as an argument and as --weights; give one of them")
+        chosen = self.load_options()
         checked = replace(
             self,
             weights=self.weights if self.file is None else self.file,
-            device=options.check_device(self.device),
-            seed=options.check_seed(self.seed),
+            device=chosen["device"],
+            dtype=chosen["dtype"],
         )
         checked._check_usage()
         return checked
@@ -105,9 +138,17 @@ class InspectArguments(options.ModelArguments):
     @property
     def looks_inside(self) -> bool:
         """Return whether an option asks for the insides of a forward pass."""
-        return self.top_k is not None or any(
-            (self.all_positions, self.layers, self.logit_lens, self.attention, self.shapes)
-        )
+        return self.all_positions or self.traces
+
+    @property
+    def traces(self) -> bool:
+        """Return whether an option asks for more of a forward pass than the scores of its tokens."""
+        return self.top_k is not None or any((self.layers, self.logit_lens, self.attention, self.shapes))
+
+    @property
+    def scores(self) -> bool:
+        """Return whether the answer is scores alone, which any engine computes in any dtype."""
+        return self.score is not None or (self.all_positions and not self.traces)
 
     @property
     def draws(self) -> bool:
@@ -122,16 +163,21 @@ class InspectArguments(options.ModelArguments):
             raise UsageError(
                 "--tensor-stats, --check and --diff read a weights file; give one with --weights"
             )
-        if sum((of_numbers, self.gradients, self.looks_inside)) > 1 or (
-            of_numbers and self.prompt is not None
+        scores_text = self.score is not None
+        if sum((of_numbers, self.gradients, self.looks_inside, scores_text)) > 1 or (
+            (of_numbers or scores_text) and self.prompt is not None
         ):
             raise UsageError(
-                "the numbers in a file, one forward pass and gradients are separate views; ask for one"
+                "the numbers in a file, one forward pass, gradients and --score are separate views;"
+                " ask for one"
             )
         if self.looks_inside and self.prompt is None and not self.shapes:
             raise UsageError(
                 "--top-k, --all-positions, --layers, --logit-lens and --attention need a --prompt"
             )
+        if self.per_line and not scores_text:
+            raise UsageError("--per-line is for --score")
+        self._check_scores()
         if self.layer_sizes is not None and not self.gradients:
             raise UsageError("--layer-sizes is for --gradients")
         if has_weights and (self.gradients or (self.shapes and self.prompt is None)):
@@ -141,6 +187,30 @@ class InspectArguments(options.ModelArguments):
         for name, value in (("--top-k", self.top_k), ("--batch", self.batch), ("--tokens", self.tokens)):
             if value is not None and value < 1:
                 raise UsageError(f"{name} {value}: expected 1 or more")
+
+    def _check_scores(self) -> None:
+        """Raise `UsageError` for options of scores where there are none."""
+        if self.stride is not None and not (self.score is not None or self.all_positions):
+            raise UsageError("--stride is for --score and --all-positions")
+        others = {"--quantize": self.quantize, "--threads": self.threads}
+        others |= {"--dtype": self.dtype != "auto", "--engine": self.engine != "auto"}
+        if any(others.values()) and not self.scores:
+            named = ", ".join(name for name, value in others.items() if value)
+            raise UsageError(
+                f"{named}: for --score, and for --all-positions alone; other views compute in float32 in"
+                " PyTorch"
+            )
+
+    def load_options(self) -> dict[str, Any]:
+        """Return the options of loading the model; raises `UsageError` for invalid values."""
+        return loading.load_options(
+            device=self.device,
+            dtype=self.dtype,
+            quantize=self.quantize,
+            engine=self.engine,
+            threads=self.threads,
+            seed=self.seed,
+        )
 
     def resolve(self) -> "ResolvedConfig":
         """Return the config that the options name."""

@@ -196,6 +196,15 @@ class ModelArguments:
         return None if weights is None else fetch_weights(weights, notes)
 
 
+def source_label(source: "ModelSource", seed: int) -> str:
+    """Return what a view calls a model: its preset, and where its weights come from."""
+    if source.plan is None:
+        return f"{source.preset or 'config'}, random weights, seed {seed}"
+    return f"{source.preset or 'config'}, " + (
+        f"weights {source.weights}" if source.weights else "the weights that ship"
+    )
+
+
 def fetch_weights(weights: Path, notes: Notes) -> Path:
     """Return the file or folder of these weights; a repository's are fetched, with a note."""
     from gptcli.weights.source import local_weights

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from gptcli.decode.engine import Array, Cache, Engine, Exactness, ForwardRequest
 from gptcli.decode.near_ties import check_logits
@@ -10,17 +11,21 @@ from gptcli.decode.select import GeneratedToken, exactness_for, forward_whole, s
 from gptcli.decode.speculation import Speculator
 from gptcli.errors import NumericsError
 
+if TYPE_CHECKING:  # not imported without processors, so that the program starts fast
+    from gptcli.decode.processors import LogitsProcessors
+
 # A pass over new prompts holds about this many tokens at most, so that its activations stay small.
 PREFILL_BATCH_TOKENS = 4096
 
 
 @dataclass(eq=False)
 class SequenceState:
-    """A sequence that is being decoded: its tokens, its sampler and its drafts. `finished` removes it."""
+    """A sequence that is being decoded: its tokens, their choice, its drafts. `finished` removes it."""
 
     ids: list[int]
     tokens_left: int
     sampler: Sampler = GREEDY
+    processors: "LogitsProcessors | None" = None
     finished: bool = False
     speculator: Speculator | None = None
     draft: list[int] = field(default_factory=list)  # verified by the next step
@@ -134,6 +139,7 @@ class BatchDecoder:
                     sequence.ids,
                     each,
                     sequence.sampler,
+                    sequence.processors,
                     logprobs=self._logprobs,
                     cache=None if row is None else self._cache,
                     row=row or 0,
@@ -150,9 +156,9 @@ class BatchDecoder:
                 return
 
     def _exactness(self, sequences: Sequence[SequenceState]) -> Exactness:
-        """Return which logits the most demanding sampler needs."""
-        most_demanding = next((s for s in sequences if not s.sampler.is_greedy), sequences[0])
-        return exactness_for(most_demanding.sampler, self._logprobs)
+        """Return which logits the most demanding sequence needs."""
+        needed = {exactness_for(s.sampler, s.processors, logprobs=self._logprobs) for s in sequences}
+        return "all" if "all" in needed else needed.pop()
 
     def _remove_finished(self) -> None:
         """Remove the sequences that have finished; move those that outgrew the context to `_sliding`."""

@@ -1,6 +1,7 @@
 """The decode loop for one prompt: token by token, or several draft tokens verified at once."""
 
 from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING
 
 from gptcli.decode.engine import Cache, Engine, ForwardRequest
 from gptcli.decode.near_ties import check_logits
@@ -8,12 +9,16 @@ from gptcli.decode.sampling import GREEDY, Sampler
 from gptcli.decode.select import GeneratedToken, exactness_for, forward_whole, sample_token
 from gptcli.decode.speculation import Speculator
 
+if TYPE_CHECKING:  # not imported without processors, so that the program starts fast
+    from gptcli.decode.processors import LogitsProcessors
+
 
 def decode(
     engine: Engine,
     prompt_ids: Sequence[int],
     max_new_tokens: int,
     sampler: Sampler = GREEDY,
+    processors: "LogitsProcessors | None" = None,
     *,
     use_cache: bool = True,
     logprobs: bool = False,
@@ -22,12 +27,13 @@ def decode(
     """Yield the `max_new_tokens` tokens that `sampler` chooses after `prompt_ids`.
 
     In float32 the tokens are the same on every engine, with and without a cache or a speculator. A speculator
-    is used only for greedy decoding. Past `context_length` the model sees the last `context_length` tokens.
-    Raises `NumericsError` if a logit is not finite.
+    is used only for greedy decoding. The processors change the logits before a token is chosen. Past
+    `context_length` the model sees the last `context_length` tokens. Raises `NumericsError` if a logit is not
+    finite, or if the processors ban every token.
     """
     ids = list(prompt_ids)
     end = len(ids) + max_new_tokens
-    exactness = exactness_for(sampler, logprobs)
+    exactness = exactness_for(sampler, processors, logprobs=logprobs)
     cache = engine.new_cache(1, end) if use_cache else None
     if not sampler.is_greedy:
         speculator = None
@@ -46,7 +52,7 @@ def decode(
             speculator = cache = None  # the window slides from here on
         n_before = len(ids)
         for row, drafted in zip(check_logits(logits, engine.near_tie_tolerance), [*draft, None], strict=True):
-            token = sample_token(engine, ids, row, sampler, logprobs=logprobs, cache=cache)
+            token = sample_token(engine, ids, row, sampler, processors, logprobs=logprobs, cache=cache)
             yield token
             ids.append(token.token_id)
             if token.token_id != drafted:

@@ -19,24 +19,28 @@ class CheckedLogits:
 
     logits: Array
     is_finite: bool
-    is_near_tie: bool
+    rounding: float  # the difference of two logits that may be due to rounding; 0: near ties are not decided
 
 
 def check_logits(logits: Array, tolerance: float) -> list[CheckedLogits]:
-    """Return each row of float32 [N, V] with its checks: is it finite, are its two largest a near tie?
-
-    A step with a cache, a batch, and a pass over all tokens sum the same numbers in different orders, as do
-    processors. Where that could change the token, float64 decides, so the text never depends on the path.
-    With tolerance 0 there are no near ties.
-    """
+    """Return each row of float32 [N, V] with its checks, for a tolerance relative to the logits' scale."""
     least, largest = logits.min(-1), logits.max(-1)  # [N] each; NaN where a logit is NaN
     finite = np.isfinite(least) & np.isfinite(largest)
     with np.errstate(invalid="ignore"):  # infinities
-        thresholds = largest - np.float32(tolerance) * scale_of(least, largest)  # [N]
+        rounding = np.float32(tolerance) * scale_of(least, largest)  # [N]
     return [
-        CheckedLogits(row, bool(is_finite), tolerance > 0 and int(np.count_nonzero(row >= threshold)) > 1)
-        for row, is_finite, threshold in zip(logits, finite, thresholds, strict=True)
+        CheckedLogits(row, bool(is_finite), float(difference))
+        for row, is_finite, difference in zip(logits, finite, rounding, strict=True)
     ]
+
+
+def is_near_tie(logits: Array, rounding: float) -> bool:
+    """Return whether the two largest logits of [V] lie so close that `rounding` may decide between them.
+
+    A step with a cache, a batch, and a pass over all tokens sum the same numbers in different orders, as do
+    processors. Where that could change the token, float64 decides, so the text never depends on the path.
+    """
+    return rounding > 0 and int(np.count_nonzero(logits >= logits.max() - logits.dtype.type(rounding))) > 1
 
 
 def scale_of(least: Array, largest: Array) -> Array:

@@ -1,11 +1,17 @@
 """A prompt to decode: its ids, and the limits that the context length sets."""
 
+from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.options import GenerationOptions
 from gptcli.errors import UsageError, count
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
+
+if TYPE_CHECKING:  # not imported without processors, so that the program starts fast
+    from gptcli.decode.processors import LogitsProcessors
 
 
 @dataclass(frozen=True)
@@ -19,6 +25,7 @@ class DecodeRequest:
     stops: tuple[str, ...] = ()
     ignore_eos: bool = False
     slide: bool = True
+    banned_ids: tuple[tuple[int, ...], ...] = ()
 
     @property
     def prompt_tokens_used(self) -> int:
@@ -77,7 +84,7 @@ def prepare_request(
 ) -> DecodeRequest:
     """Encode a prompt; `max_new_tokens` overrides that of the options.
 
-    Raises `UsageError` for a prompt that the model cannot take.
+    Raises `UsageError` for a prompt that the model cannot take, and for banned texts that it does not have.
     """
     ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt))
     if not ids:
@@ -93,4 +100,35 @@ def prepare_request(
             " shorten it, or use its last tokens with --overflow slide"
         )
     n = options.max_new_tokens if max_new_tokens is None else max_new_tokens
-    return DecodeRequest(prompt, ids, config.context_length, n, options.stops, options.ignore_eos, slide)
+    return DecodeRequest(
+        prompt,
+        ids,
+        config.context_length,
+        n,
+        options.stops,
+        options.ignore_eos,
+        slide,
+        tuple(ids for text in options.bans for ids in _banned_ids(text, tokenizer)),
+    )
+
+
+def new_processors(
+    options: GenerationOptions, request: DecodeRequest, config: ModelConfig
+) -> "LogitsProcessors | None":
+    """Return the logits processors of a new completion; None if the options ask for none."""
+    if not options.change_logits:
+        return None
+    from gptcli.decode.processors import LogitsProcessors
+
+    return LogitsProcessors.of(options, request.banned_ids, len(request.prompt_ids), config.vocab_size)
+
+
+def _banned_ids(text: str, tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:
+    """Yield the tokens of a text, and for a word those that it has after a space."""
+    try:
+        yield tuple(tokenizer.encode(text))
+    except UsageError:
+        raise UsageError(f"--ban {text!r}: this model's vocabulary does not have its tokens") from None
+    if not text[0].isspace():
+        with suppress(UsageError):  # a small vocabulary may lack the form after a space
+            yield tuple(tokenizer.encode(f" {text}"))

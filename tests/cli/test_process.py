@@ -68,6 +68,7 @@ assert not [name for name in sys.modules if name.startswith(others)]
         "--dtype float16 --no-kv-cache",
         "--quantize int8",
         "--speculate self --stop King",
+        "--repetition-penalty 1.2 --no-repeat-ngram 3 --ban King",
     ],
 )
 def test_generate_from_a_file_on_a_cpu_loads_no_torch(options):
@@ -76,6 +77,7 @@ import sys
 from gptcli.cli.app import run
 assert run(["generate", "The King", "-n", "12", "-q", *{options.split()!r}]) == 0
 assert "torch" not in sys.modules
+assert ("gptcli.decode.processors" in sys.modules) == {"--ban" in options}
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
 

@@ -2,11 +2,12 @@
 
 import json
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from transformers import TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
+from transformers import MinPLogitsWarper, TemperatureLogitsWarper, TopKLogitsWarper, TopPLogitsWarper
 
 from gptcli.decode.sampling import GREEDY, Sampling
 from tests.decoding import decode_ids, decode_tokens
@@ -18,16 +19,18 @@ from tests.models import lively_model, tiny_config
     st.floats(0.05, 5),
     st.none() | st.integers(1, 60),
     st.none() | st.floats(0.01, 0.999),
+    st.sampled_from([0.0, 1.0]) | st.floats(0.001, 0.5),
 )
 @settings(max_examples=200, deadline=None)
-def test_probabilities_are_those_of_transformers_warpers(seed, temperature, top_k, top_p):
+def test_probabilities_are_those_of_transformers_warpers(seed, temperature, top_k, top_p, min_p):
     logits = torch.randn(50, generator=torch.Generator().manual_seed(seed)) * 3
-    ours = torch.from_numpy(Sampling(temperature, top_k, top_p).probabilities(logits.numpy()))
+    ours = torch.from_numpy(Sampling(temperature, top_k, top_p, min_p).probabilities(logits.numpy()))
     scores = TemperatureLogitsWarper(temperature)(None, logits[None].clone())
     if top_k is not None:
         scores = TopKLogitsWarper(top_k)(None, scores)
     if top_p is not None:
         scores = TopPLogitsWarper(top_p)(None, scores)
+    scores = MinPLogitsWarper(min_p)(None, scores)
     torch.testing.assert_close(ours, scores[0].softmax(-1).double(), atol=1e-5, rtol=1e-4)
     assert float(ours.sum()) == pytest.approx(1, abs=1e-5)
 
@@ -70,6 +73,26 @@ class TestDecoding:
 
         assert ids(1, 0) == ids(1, 0) == ids(1, 0, use_cache=False)
         assert len({tuple(ids(seed, index)) for seed in (1, 2) for index in (0, 1)}) == 4
+
+
+@pytest.mark.parametrize("top_k", [0, -1])
+def test_top_k_0_and_minus_1_are_no_limit_and_turn_sampling_on(top_k, cli, tiny_config_file):
+    logits = np.random.default_rng(0).standard_normal(50, dtype=np.float32)
+    np.testing.assert_array_equal(
+        Sampling(top_k=top_k).probabilities(logits), Sampling().probabilities(logits)
+    )
+    arguments = ("generate", "Hi", "-c", tiny_config_file, "-n", 9, "-q")
+    assert (
+        cli(*arguments, "--top-k", top_k).out
+        == cli(*arguments, "--temperature", 1).out
+        != cli(*arguments).out
+    )
+
+
+def test_min_p_turns_sampling_on(cli, tiny_config_file):
+    arguments = ("generate", "Hi", "-c", tiny_config_file, "-n", 9, "-q")
+    assert cli(*arguments, "--min-p", 0).out == cli(*arguments, "--temperature", 1).out
+    assert cli(*arguments, "--min-p", 1).out == cli(*arguments).out
 
 
 class TestCommand:
@@ -129,7 +152,6 @@ class TestCommand:
             (["--temperature", "-1"], "--temperature -1: expected 0 (greedy) or a number above 0"),
             (["--temperature", "nan"], "--temperature nan"),
             (["--temperature", "inf"], "--temperature inf"),
-            (["--top-k", "0"], "--top-k 0: expected 1 or more"),
             (["--top-p", "0"], "--top-p 0: expected a number above 0"),
             (["--top-p", "1.5"], "--top-p 1.5"),
             (["--top-p", "nan"], "--top-p nan"),

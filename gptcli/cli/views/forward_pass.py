@@ -2,12 +2,15 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
 
 from gptcli import api
+from gptcli.api.score import TokenScore, check_stride, perplexity, score_tokens
 from gptcli.cli.inspect_arguments import InspectArguments
+from gptcli.cli.options import source_label
 from gptcli.cli.output import Notes
 from gptcli.cli.processes import load_model
 from gptcli.cli.table import table
@@ -17,7 +20,7 @@ from gptcli.errors import UsageError, count
 from gptcli.explain.layer_stats import LayerStats, layer_stats
 from gptcli.explain.lens import logit_lens
 from gptcli.explain.module_trace import ModuleCall, trace_modules
-from gptcli.explain.scoring import Candidate, perplexity, score_tokens, top_candidates
+from gptcli.explain.scoring import Candidate, top_candidates
 from gptcli.explain.trace import Trace, trace
 from gptcli.plots.attention import attention_figure, attention_text
 from gptcli.tokenizer import Tokenizer
@@ -33,29 +36,36 @@ class ForwardPassView:
     model: "api.LoadedModel"
     tokenizer: Tokenizer
     label: str
-    trace: Trace
+    ids: list[int]
+    scores: list[TokenScore]
     calls: list[ModuleCall]
     fault: str | None = None
 
     @classmethod
     def run(cls, options: InspectArguments, source: api.ModelSource, notes: Notes) -> "ForwardPassView":
-        """Load the model and run the prompt through it."""
+        """Load the model, score the prompt's tokens if asked to, and trace its modules if asked to."""
         tokenizer = Tokenizer(source.config)
         ids = _prompt_ids(options, tokenizer, source.config)
         _check_indices(options, len(ids), source.config)
-        model = load_model(source, notes, device=options.device, dtype="float32", seed=options.seed)
-        if source.plan is None:
-            origin = f"random weights, seed {options.seed}"
-        else:
-            origin = f"weights {source.weights}" if source.weights else "the weights that ship"
-        label = f"{source.preset or 'config'}, {origin}, prompt {options.prompt!r}"
+        stride = check_stride(options.stride, source.config.context_length)
+        loading = options.load_options()
+        if not options.scores or loading["dtype"] == "auto":
+            loading["dtype"] = "float32"
+        model = load_model(source, notes, **loading)
+        scores = score_tokens(model, ids, stride=stride) if options.all_positions else []
         calls = trace_modules(model.model, [ids]) if options.shapes else []
-        return cls(options, model, tokenizer, label, trace(model.model, ids), calls)
+        label = f"{source_label(source, options.seed)}, prompt {options.prompt!r}"
+        return cls(options, model, tokenizer, label, ids, scores, calls)
+
+    @cached_property
+    def trace(self) -> Trace:
+        """The forward pass with its insides, run when they are first asked for."""
+        return trace(self.model.model, self.ids)
 
     @property
     def position(self) -> int:
         """Return the position after which the next token is predicted."""
-        return len(self.trace.ids) - 1 if self.options.position is None else self.options.position
+        return len(self.ids) - 1 if self.options.position is None else self.options.position
 
     @property
     def top_k(self) -> int:
@@ -67,7 +77,7 @@ class ForwardPassView:
         return all_heads if self.options.head is None else [self.options.head]
 
     def as_json(self) -> Any:
-        options, ids = self.options, self.trace.ids
+        options, ids = self.options, self.ids
         document: dict[str, Any] = {
             "of": self.label,
             "prompt": options.prompt,
@@ -77,9 +87,8 @@ class ForwardPassView:
             candidates = top_candidates(self.trace.logits[self.position], self.top_k)
             document["next"] = {"position": self.position, "candidates": self._candidates(candidates)}
         if options.all_positions:
-            scores = score_tokens(self.trace.logits, ids)
-            rows = [{**asdict(row), "text": self._text(row.token_id)} for row in scores]
-            document |= {"scored": rows, "perplexity": perplexity(scores)}
+            rows = [{**asdict(row), "text": self._text(row.token_id)} for row in self.scores]
+            document |= {"scored": rows, "perplexity": perplexity(self.scores)}
         if options.layers:
             document["layers"] = [asdict(row) for row in layer_stats(self.trace)]
         if options.logit_lens:
@@ -102,7 +111,7 @@ class ForwardPassView:
         return "\n".join(self._sections())
 
     def _sections(self) -> Iterator[str]:
-        options, ids = self.options, self.trace.ids
+        options, ids = self.options, self.ids
         yield f"{self.label}\n"
         yield table(
             ("position", "id", "text"),
@@ -113,7 +122,7 @@ class ForwardPassView:
             yield f"after token {self.position}, {self._text(ids[self.position])}\n"
             yield self._candidate_table(top_candidates(self.trace.logits[self.position], self.top_k))
         if options.all_positions:
-            yield self._scores()
+            yield self._score_table()
         if options.layers:
             yield _layer_table(layer_stats(self.trace))
         if options.logit_lens:
@@ -127,7 +136,7 @@ class ForwardPassView:
 
     def picture(self, file_format: str) -> bytes:
         title = f"Attention in layer {self.options.layer}"
-        tokens = [self._plain(i) for i in self.trace.ids]
+        tokens = [self._plain(i) for i in self.ids]
         return attention_figure(self._maps(), self.heads, tokens, title, self.label, file_format)
 
     def _maps(self) -> "np.ndarray[Any, np.dtype[Any]]":
@@ -144,11 +153,12 @@ class ForwardPassView:
         ]
         return table(("rank", "token", "id", "probability", "logit"), rows, numbers=(0, 2, 3, 4))
 
-    def _scores(self) -> str:
-        scores = score_tokens(self.trace.logits, self.trace.ids)
-        rows = [(str(s.position), self._text(s.token_id), f"{s.logprob:.4f}", f"{s.rank:,}") for s in scores]
+    def _score_table(self) -> str:
+        rows = [
+            (str(s.position), self._text(s.token_id), f"{s.logprob:.4f}", f"{s.rank:,}") for s in self.scores
+        ]
         headers = ("position", "token", "log-probability", "rank")
-        return table(headers, rows, numbers=(0, 2, 3)) + f"\nperplexity {perplexity(scores):.4f}\n"
+        return table(headers, rows, numbers=(0, 2, 3)) + f"\nperplexity {perplexity(self.scores):.4f}\n"
 
     def _lens_table(self) -> str:
         lens = logit_lens(self.model.model, self.trace, self.position, self.top_k)
@@ -176,8 +186,11 @@ def _prompt_ids(options: InspectArguments, tokenizer: Tokenizer, config: ModelCo
     ids = tokenizer.encode(options.prompt or "")
     if not ids and tokenizer.end_of_text is not None:
         ids = [tokenizer.end_of_text]
-    if not 1 <= len(ids) <= config.context_length:
-        raise UsageError(f"--prompt of {count(len(ids), 'token')}: expected 1 to {config.context_length}")
+    if not ids or (len(ids) > config.context_length and not options.scores):
+        raise UsageError(
+            f"--prompt of {count(len(ids), 'token')}: expected 1 to {config.context_length}"
+            " (--all-positions alone takes any length)"
+        )
     return ids
 
 

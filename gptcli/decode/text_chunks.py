@@ -1,0 +1,34 @@
+"""Long texts in chunks that can be encoded one after another."""
+
+from collections.abc import Iterable, Iterator
+
+from gptcli.tokenizer import Tokenizer
+
+MIN_CHARACTERS = 1 << 20
+
+
+def encode_chunks(pieces: Iterable[str], tokenizer: Tokenizer) -> Iterator[tuple[str, list[int]]]:
+    """Yield a text that comes in pieces in chunks of a megabyte or more, each with its ids.
+
+    All ids together are those of the whole text. Raises `UsageError` for tokens that the model lacks.
+    """
+    held = ""
+    for piece in pieces:
+        held += piece
+        # What was held before has no boundary but its beginning.
+        if len(held) >= MIN_CHARACTERS and (cut := last_token_boundary(held, len(held) - len(piece))):
+            yield held[:cut], tokenizer.encode(held[:cut])
+            held = held[cut:]
+    if held:
+        yield held, tokenizer.encode(held)
+
+
+def last_token_boundary(text: str, start: int = 0) -> int:
+    """Return the last index from `start` on that no byte-pair token spans, or 0 if there is none.
+
+    It is before a space or line break that follows a visible character, where GPT-2's pattern cuts.
+    """
+    for at in range(len(text) - 1, max(start, 1) - 1, -1):
+        if text[at] in " \n" and not text[at - 1].isspace():
+            return at
+    return 0
