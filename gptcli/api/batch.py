@@ -12,7 +12,7 @@ from gptcli.config.cost import kv_bytes_per_token
 from gptcli.decode.batch import BatchDecoder, SequenceState
 from gptcli.decode.completion import Completion
 from gptcli.decode.options import GenerationOptions
-from gptcli.decode.request import DecodeRequest, new_processors, prepare_request
+from gptcli.decode.request import DecodeRequest, banned_ids, new_processors, prepare_request
 from gptcli.decode.sampling import Sampler
 from gptcli.decode.select import GeneratedToken
 from gptcli.decode.speculation import Speculator
@@ -145,6 +145,7 @@ class _BatchRun:
     ) -> None:
         self._model, self._options, self._source, self._size = model, options, source, size
         self._tokenizer = Tokenizer(model.config)
+        banned_ids(options, self._tokenizer)  # raises now, and not for each record
         self._read_index = self._result_index = first_index
         self._waiting: list[SequenceState] = []  # sorted by length, the longest last
         self._open: dict[SequenceState, tuple[_OpenRecord, Completion]] = {}

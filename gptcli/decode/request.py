@@ -108,7 +108,7 @@ def prepare_request(
         options.stops,
         options.ignore_eos,
         slide,
-        tuple(ids for text in options.bans for ids in _banned_ids(text, tokenizer)),
+        banned_ids(options, tokenizer),
     )
 
 
@@ -123,7 +123,12 @@ def new_processors(
     return LogitsProcessors.of(options, request.banned_ids, len(request.prompt_ids), config.vocab_size)
 
 
-def _banned_ids(text: str, tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:
+def banned_ids(options: GenerationOptions, tokenizer: Tokenizer) -> tuple[tuple[int, ...], ...]:
+    """Return the tokens of each banned text; raises `UsageError` for a text that the model does not have."""
+    return tuple(ids for text in options.bans for ids in _forms(text, tokenizer))
+
+
+def _forms(text: str, tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:
     """Yield the tokens of a text, and for a word those that it has after a space."""
     try:
         yield tuple(tokenizer.encode(text))

@@ -315,6 +315,11 @@ class TestCommand:
         assert (result.status, result.out) == (2, "")
         assert "--ban 'xylophone': this model's vocabulary does not have its tokens" in result.err
         assert cli("generate", "a", "-c", small, "--ban", "b", "-n", 2, "-q").status == 0
+        prompts = tmp_path / "p.txt"
+        prompts.write_text("a\nb\n")
+        result = cli("generate", "-i", prompts, "-c", small, "--ban", "xylophone")
+        assert (result.status, result.out) == (2, "")
+        assert result.err.count("--ban 'xylophone'") == 1
 
     def test_the_end_of_a_vocabulary_is_one_line(self, cli, tmp_path):
         from tests.models import save_tutorial
