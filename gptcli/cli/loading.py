@@ -16,8 +16,7 @@ Engine = Annotated[
     Literal["auto", "native", "torch"],
     option(
         "--engine",
-        "native: compiled kernels, for dense models on a CPU. torch: the model in PyTorch. auto: the"
-        " fastest.",
+        "native: compiled kernels, on a CPU. torch: the model in PyTorch. auto: the fastest.",
         RUN,
     ),
 ]
