@@ -40,14 +40,14 @@ def gpt2_encoding(n_ranks: int = GPT2_END_OF_TEXT) -> tiktoken.Encoding:
 
 
 class Tokenizer:
-    """The encoder and decoder of one model; its config may give end of text another id than GPT-2's."""
+    """The encoder and decoder of one model; `end_of_text` is None if its vocabulary has no such token."""
 
     def __init__(self, config: ModelConfig) -> None:
         self._vocab_size = config.vocab_size
         has_first_ranks = config.tokenizer == "gpt2-first-ranks"
         self._special = config.vocab_size - 1 if has_first_ranks else GPT2_END_OF_TEXT
         self._encoding = gpt2_encoding(self._special)
-        self.end_of_text = config.eos_token_id
+        self.end_of_text = self._special if self._special < config.vocab_size else None
 
     def encode(self, text: str, *, plain: bool = False) -> list[int]:
         """Return the ids of `text`; `<|endoftext|>` in it is the special token, or ordinary text if `plain`.
@@ -56,8 +56,6 @@ class Tokenizer:
         """
         allowed = set() if plain else {END_OF_TEXT}
         ids = self._encoding.encode(text, allowed_special=allowed, disallowed_special=())
-        if self.end_of_text is not None:
-            ids = [self.end_of_text if i == self._special else i for i in ids]
         for i in ids:
             if i >= self._vocab_size:
                 token = self.decode([i])
@@ -69,10 +67,6 @@ class Tokenizer:
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """Return the bytes of a token, or None where the vocabulary has no text for its id."""
-        if token_id == self.end_of_text:
-            return END_OF_TEXT.encode()
-        if token_id == self._special and self.end_of_text is not None:
-            return None  # this model's end of text has another id
         try:
             return self._encoding.decode_single_token_bytes(token_id)
         except KeyError:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.options import GenerationOptions
 from gptcli.errors import UsageError, count
-from gptcli.tokenizer import END_OF_TEXT, Tokenizer
+from gptcli.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # not imported without processors, so that the program starts fast
     from gptcli.decode.processors import LogitsProcessors
@@ -23,9 +23,10 @@ class DecodeRequest:
     context_length: int
     max_new_tokens: int
     stops: tuple[str, ...] = ()
-    ignore_eos: bool = False
+    eos_token_ids: frozenset[int] = frozenset()  # those that end a completion
     slide: bool = True
     banned_ids: tuple[tuple[int, ...], ...] = ()
+    beginning: str = ""  # the token that an empty prompt begins with
 
     @property
     def prompt_tokens_used(self) -> int:
@@ -61,7 +62,7 @@ class DecodeRequest:
         n = self.tokens_until_full
         lengths = f"{self._lengths()}, room for {n}"
         if not self.prompt:
-            return f"the prompt is empty; decoding starts from {END_OF_TEXT}"
+            return f"the prompt is empty; decoding starts from {self.beginning}"
         if self.max_new_tokens <= n or not n:
             return None
         if self.slide:
@@ -87,12 +88,15 @@ def prepare_request(
     Raises `UsageError` for a prompt that the model cannot take, and for banned texts that it does not have.
     """
     ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt))
+    beginning = ""
     if not ids:
-        if tokenizer.end_of_text is None:
+        if config.bos_token_id is None:
             raise UsageError(
-                "the prompt is empty, and this model has no end-of-text token to start from; give a prompt"
+                "the prompt is empty, and this model has no token that begins a text (bos_token_id);"
+                " give a prompt"
             )
-        ids = (tokenizer.end_of_text,)
+        ids = (config.bos_token_id,)
+        beginning = tokenizer.decode(ids) or f"token {config.bos_token_id}"
     slide = options.overflow == "slide"
     if len(ids) > config.context_length and not slide:
         raise UsageError(
@@ -106,9 +110,10 @@ def prepare_request(
         config.context_length,
         n,
         options.stops,
-        options.ignore_eos,
+        frozenset() if options.ignore_eos else config.eos_token_ids,
         slide,
         banned_ids(options, tokenizer),
+        beginning,
     )
 
 

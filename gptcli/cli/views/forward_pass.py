@@ -184,8 +184,8 @@ class ForwardPassView:
 
 def _prompt_ids(options: InspectArguments, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:
     ids = tokenizer.encode(options.prompt or "")
-    if not ids and tokenizer.end_of_text is not None:
-        ids = [tokenizer.end_of_text]
+    if not ids and config.bos_token_id is not None:
+        ids = [config.bos_token_id]
     if not ids or (len(ids) > config.context_length and not options.scores):
         raise UsageError(
             f"--prompt of {count(len(ids), 'token')}: expected 1 to {config.context_length}"
