@@ -23,6 +23,7 @@ def saved(folder, **keys):
     with torch.no_grad():
         for parameter in model.parameters():
             parameter += (0.3 if parameter.ndim == 1 else 0.15) * torch.randn_like(parameter)
+        model.transformer.wpe.weight *= 6  # so that the text does not repeat one token
     model.save_pretrained(folder)
     return folder
 
