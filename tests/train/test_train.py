@@ -251,7 +251,7 @@ def test_a_run_may_be_continued_for_more_steps_but_not_for_fewer(train):
 
 
 def test_everything_is_checked_before_the_first_step(train, tmp_path):
-    (tmp_path / "short.txt").write_text("a")
+    (tmp_path / "short.txt").write_text("\n")
     status, out, err = train("model", validation=tmp_path / "short.txt")
     assert (status, out) == (2, [])
     assert "--validation: the text has fewer than two tokens" in err
