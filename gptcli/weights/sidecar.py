@@ -1,5 +1,6 @@
 """The config files next to a checkpoint: `config.json`, and the end tokens of `generation_config.json`."""
 
+import json
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -7,12 +8,14 @@ from typing import Any
 
 from gptcli.config.files import read_config_file
 from gptcli.config.huggingface import END_KEYS
-from gptcli.config.model_config import shorten_value
+from gptcli.config.model_config import ModelConfig, shorten_value
 from gptcli.config.presets import ConfigSource, file_source
 from gptcli.errors import ConfigError, WeightsError
 from gptcli.weights.detect import DetectedLayout
 from gptcli.weights.infer import PRESENCE_KEYS, SIZE_KEYS, fitting_preset
 from gptcli.weights.layouts import HUGGINGFACE
+
+GENERATION_CONFIG = "generation_config.json"
 
 
 def read_sidecar(detected: DetectedLayout) -> ConfigSource:
@@ -34,7 +37,7 @@ def _read_end_tokens(config_path: Path) -> dict[str, Any]:
     They are preferred to those of the config, which give what is absent here (transformers then has none).
     Settings of sampling do not count: greedy stays the default.
     """
-    path = config_path.with_name("generation_config.json")
+    path = config_path.with_name(GENERATION_CONFIG)
     if not path.is_file():
         return {}
     values = read_config_file(path)
@@ -60,3 +63,22 @@ def check_sidecar(sidecar: ConfigSource, inferred: Mapping[str, Any]) -> None:
         preset = fitting_preset(inferred)
         fits = f" (they are those of {preset})" if preset else ""
         raise WeightsError(f"{sidecar.name} says {claimed}, and the tensors next to it have {held}{fits}")
+
+
+def update_end_tokens(folder: Path, config: ModelConfig) -> None:
+    """Write a config's end and begin tokens into its folder's `generation_config.json`, if that has others.
+
+    That file counts before `config.json`, and may be an older model's.
+    """
+    path, part = folder / GENERATION_CONFIG, folder / f".{GENERATION_CONFIG}.part"
+    if not path.is_file():
+        return
+    try:
+        values = read_config_file(path)
+    except ConfigError:  # it would be refused with the new model, too
+        values = dict.fromkeys(END_KEYS)
+    ids = {key: value for key, value in config.model_dump(mode="json").items() if key in END_KEYS}
+    changed = {key: value for key, value in ids.items() if key in values and values[key] != value}
+    if changed:
+        part.write_text(json.dumps({**values, **changed}, indent=2) + "\n", encoding="utf-8")
+        part.replace(path)

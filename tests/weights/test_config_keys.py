@@ -6,11 +6,15 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, GPT2Config, GPT2LMHeadModel
 
+from gptcli.convert.run import ConversionOptions, convert
 from gptcli.errors import WeightsError
+from gptcli.model.init import random_model
 from gptcli.runtime import load
 from gptcli.weights.plan import plan_load
+from gptcli.weights.save import save_model
 from gptcli.weights.source import select_source
 from tests.decoding import decode_ids
+from tests.models import tiny_config
 
 SIZES = {"vocab_size": 211, "n_positions": 64, "n_embd": 48, "n_layer": 3, "n_head": 12}
 PROMPT = [5, 17, 200, 3, 88]
@@ -211,3 +215,22 @@ def test_the_keys_survive_a_round_trip(tmp_path):
     keys = ("scale_attn_weights", "scale_attn_by_inverse_layer_idx", "bos_token_id")
     assert {key: again[key] for key in keys} == {key: getattr(config, key) for key in keys}
     assert (config.eos_token_ids, again["eos_token_id"], config.bos_token_id) == ({7, 9}, [7, 9], 3)
+
+
+@pytest.mark.parametrize("old", [{"eos_token_id": 5, "bos_token_id": 5, "top_k": 7}, None], ids=str)
+def test_a_saved_model_ends_as_it_did_whatever_generation_config_lies_in_the_folder(old, tmp_path):
+    config = tiny_config(tie_embeddings=True, eos_token_id=(7, 9), bos_token_id=3)
+    path = tmp_path / "generation_config.json"
+    path.write_text("{" if old is None else json.dumps(old))
+    save_model(random_model(config, 0), tmp_path)
+    assert plan_load(tmp_path, []).config == config.model_copy(update={"drop_rate": 0.1})
+    assert json.loads(path.read_text()) == (old or {}) | {"eos_token_id": [7, 9], "bos_token_id": 3}
+    assert AutoModelForCausalLM.from_pretrained(tmp_path).generation_config.eos_token_id == [7, 9]
+
+
+def test_a_conversion_with_other_end_tokens_has_them(tmp_path):
+    folder = saved(tmp_path / "source", eos_token_id=[5, 6], bos_token_id=5)
+    options = ConversionOptions(overrides=["eos_token_id=7"])
+    convert(folder, tmp_path / "converted", options, lambda *_: None)
+    config = plan_load(tmp_path / "converted", []).config
+    assert (config.eos_token_ids, config.bos_token_id) == ({7}, 5)
