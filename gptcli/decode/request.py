@@ -26,6 +26,7 @@ class DecodeRequest:
     ignore_eos: bool = False
     slide: bool = True
     banned_ids: tuple[tuple[int, ...], ...] = ()
+    begin_text: str = END_OF_TEXT  # what an empty prompt stands for
 
     @property
     def prompt_tokens_used(self) -> int:
@@ -61,7 +62,7 @@ class DecodeRequest:
         n = self.tokens_until_full
         lengths = f"{self._lengths()}, room for {n}"
         if not self.prompt:
-            return f"the prompt is empty; decoding starts from {END_OF_TEXT}"
+            return f"the prompt is empty; decoding starts from {self.begin_text}"
         if self.max_new_tokens <= n or not n:
             return None
         if self.slide:
@@ -86,13 +87,7 @@ def prepare_request(
 
     Raises `UsageError` for a prompt that the model cannot take, and for banned texts that it does not have.
     """
-    ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt))
-    if not ids:
-        if tokenizer.end_of_text is None:
-            raise UsageError(
-                "the prompt is empty, and this model has no end-of-text token to start from; give a prompt"
-            )
-        ids = (tokenizer.end_of_text,)
+    ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt)) or tokenizer.begin_ids()
     slide = options.overflow == "slide"
     if len(ids) > config.context_length and not slide:
         raise UsageError(
@@ -109,6 +104,7 @@ def prepare_request(
         options.ignore_eos,
         slide,
         banned_ids(options, tokenizer),
+        END_OF_TEXT if prompt else tokenizer.decode(ids),
     )
 
 
@@ -131,9 +127,9 @@ def banned_ids(options: GenerationOptions, tokenizer: Tokenizer) -> tuple[tuple[
 def _forms(text: str, tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:
     """Yield the tokens of a text, and for a word those that it has after a space."""
     try:
-        yield tuple(tokenizer.encode(text))
+        yield tuple(tokenizer.encode(text, begins=False))
     except UsageError:
         raise UsageError(f"--ban {text!r}: this model's vocabulary does not have its tokens") from None
     if not text[0].isspace():
         with suppress(UsageError):  # a small vocabulary may lack the form after a space
-            yield tuple(tokenizer.encode(f" {text}"))
+            yield tuple(tokenizer.encode(f" {text}", begins=False))

@@ -44,6 +44,8 @@ def load_shard(
     settings |= {"dtype": str(dtype), "device type": group.device.type}
     if source.plan is not None:
         settings["weights file"] = _fingerprint(source.plan.checkpoint)
+    if source.tokenizer_source is not None:
+        settings["tokenizer"] = source.tokenizer_source.fingerprint
     group.require_same(settings)
     weights = parameters_per_rank(config, ranks) * dtype.itemsize
     cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)

@@ -17,7 +17,7 @@ from gptcli.errors import UsageError
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 
 # Text is encoded in chunks of this size, so that a file larger than memory is never held whole.
-CHUNK_CHARACTERS = 1 << 22
+CHUNK_CHARACTERS = 1 << 20
 
 _OPENERS: dict[str, Callable[..., IO[Any]]] = {".xz": lzma.open, ".gz": gzip.open}
 
@@ -35,7 +35,7 @@ def write_tokens(sources: Sequence[Path], tokenizer: Tokenizer, vocab_size: int,
     with target.open("wb") as file:
         for source in sources:
             for chunk, ends_document in _chunks(source):
-                ids = tokenizer.encode(chunk)
+                ids = tokenizer.encode(chunk, begins=False)
                 if ends_document and tokenizer.end_of_text is not None:
                     ids.append(tokenizer.end_of_text)
                 np.array(ids, dtype=_dtype(vocab_size)).tofile(file)
@@ -136,7 +136,7 @@ def _dtype(vocab_size: int) -> str:
 def _encode(tokenizer: Any, txt: str) -> list[int]:
     """Encode with our tokenizer, or with tiktoken's, which the tutorial passes."""
     if isinstance(tokenizer, Tokenizer):
-        return tokenizer.encode(txt)
+        return tokenizer.encode(txt, begins=False)
     ids: list[int] = tokenizer.encode(txt, allowed_special={END_OF_TEXT})
     return ids
 

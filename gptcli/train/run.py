@@ -21,7 +21,6 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.runtime.torch_runtime import DTYPES
 from gptcli.system.memory import available_bytes, require_memory
-from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from gptcli.train.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
 from gptcli.train.evaluate import evaluate
@@ -83,9 +82,11 @@ class TrainingRun:
         """
         self.settings, self.options, self._log, self._note = settings, options, log, note
         config = source.config
-        self.tokenizer = Tokenizer(config)
+        self.tokenizer, self._tokenizer_source = source.tokenizer, source.tokenizer_source
         _check_memory(config, device)
         _make_folder(options)
+        if source.tokenizer_source is not None:
+            source.tokenizer_source.copy_to(options.output)
         self.ids, _ = self._tokenize(options.data, "train.tokens", config)
         self.validation_ids, self.validation_bytes = self._tokenize(
             options.validation, "validation.tokens", config
@@ -186,7 +187,8 @@ class TrainingRun:
         ids = self.tokenizer.encode(self.options.sample_prompt)
         steps = list(decode(TorchEngine(self.model), ids, 40))
         self.model.train()
-        return self.options.sample_prompt + self.tokenizer.decode([step.token_id for step in steps])
+        new_ids = [step.token_id for step in steps]
+        return self.options.sample_prompt + self.tokenizer.decode(new_ids, after=ids)
 
     def _save_model(self) -> None:
         save_model(self.model, self.options.output, DTYPES[self.options.save_dtype])
@@ -198,7 +200,9 @@ class TrainingRun:
 
     def _settings_and_data(self) -> dict[str, Any]:
         """Return what must be the same when the run is resumed."""
-        return self.settings.as_dict() | {"training tokens": len(self.ids)}
+        same = self.settings.as_dict() | {"training tokens": len(self.ids)}
+        tokenizer = self._tokenizer_source
+        return same if tokenizer is None else same | {"tokenizer": tokenizer.fingerprint}
 
     def _write(self, record: dict[str, Any]) -> None:
         with (self.options.output / LOG).open("a", encoding="utf-8") as file:
