@@ -51,11 +51,11 @@ def test_end_of_text_in_a_prompt_is_one_token_or_plain_text(gpt2):
     assert gpt2.encode("<|endoftext|>", plain=True) == [27, 91, 437, 1659, 5239, 91, 29]
 
 
-def test_a_config_may_place_end_of_text_elsewhere():
+def test_the_end_tokens_of_a_config_move_nothing_in_the_vocabulary():
     moved = Tokenizer(tiny_config(vocab_size=50304, eos_token_id=50300))
-    assert moved.encode("a<|endoftext|>b") == [64, 50300, 65]
-    assert moved.token_bytes(50300) == b"<|endoftext|>"
-    assert moved.token_bytes(50256) is None
+    assert moved.encode("a<|endoftext|>b") == [64, 50256, 65]
+    assert moved.token_bytes(50256) == b"<|endoftext|>"
+    assert moved.token_bytes(50300) is None
 
 
 def test_an_id_beyond_the_vocabulary_has_no_text():

@@ -11,8 +11,8 @@ from gptcli.cli.output import Notes, OutputWriter
 from gptcli.cli.processes import load_model
 from gptcli.cli.progress import progress_bar
 from gptcli.cli.table import table
-from gptcli.cli.text_file import TextFile
 from gptcli.errors import UsageError, count
+from gptcli.system.text_file import TextFile
 
 if TYPE_CHECKING:  # it imports NumPy
     from gptcli.api import LoadedModel

@@ -49,7 +49,9 @@ class TrainArguments(options.ModelArguments):
     save_dtype: Annotated[ComputeDType, option("--save-dtype", "Dtype of the saved weights.", DATA)] = (
         "float32"
     )
-    steps: Annotated[int, option("--steps", "Optimizer steps.", RECIPE, "N", min=1)] = 1000
+    steps: Annotated[
+        int, option("--steps", "Optimizer steps; --resume with more goes on.", RECIPE, "N", min=1)
+    ] = 1000
     batch_size: Annotated[int, option("--batch-size", "Windows per batch.", RECIPE, "N", min=1)] = 32
     accumulate: Annotated[int, option("--accumulate", "Batches per step.", RECIPE, "N", min=1)] = 1
     max_length: Annotated[

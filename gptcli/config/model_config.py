@@ -46,7 +46,8 @@ def _default_ffn_bias(values: dict[str, Any]) -> bool:
     return _kind(values) in ("mlp", "glu")  # Shazeer 2020 has no biases, Dauphin et al. have
 
 
-def _default_eos_token_id(values: dict[str, Any]) -> int | None:
+def _default_end_of_text(values: dict[str, Any]) -> int | None:
+    """Return the id of `<|endoftext|>` in the vocabulary; None if it has none."""
     if values["tokenizer"] == "gpt2-first-ranks":
         return int(values["vocab_size"]) - 1
     return GPT2_END_OF_TEXT if values["vocab_size"] > GPT2_END_OF_TEXT else None
@@ -71,6 +72,8 @@ class ModelConfig(BaseModel):
     norm_eps: float = Field(default=1e-5, gt=0, le=1)
     norm_unbiased: bool = False
     norm_bias: bool = True
+    scale_attn_weights: bool = True
+    scale_attn_by_inverse_layer_idx: bool = False
     attn_out_bias: bool = True
     feed_forward: FeedForwardKind = "mlp"
     expert_feed_forward: ExpertKind = "swiglu"
@@ -86,7 +89,8 @@ class ModelConfig(BaseModel):
     ffn_bias: bool = Field(default_factory=_default_ffn_bias)
     ffn_drop_rate: float = Field(default=0.0, ge=0, le=1)
     tokenizer: TokenizerName = "gpt2"
-    eos_token_id: int | None = Field(default_factory=_default_eos_token_id, ge=0)
+    eos_token_id: int | tuple[int, ...] | None = Field(default_factory=_default_end_of_text)
+    bos_token_id: int | None = Field(default_factory=_default_end_of_text, ge=0)
 
     @field_validator("activation", mode="before")
     @classmethod
@@ -99,6 +103,16 @@ class ModelConfig(BaseModel):
             raise ValueError(f"activation must be one of {', '.join(names)} or {last}, got {_shorten(value)}")
         return str(name)
 
+    @field_validator("eos_token_id", mode="before")
+    @classmethod
+    def _read_end_tokens(cls, value: Any) -> Any:
+        """Return one id as itself, several as a tuple, and None for none; a negative id never comes."""
+        ids = value if isinstance(value, (list, tuple)) else [value]
+        if any(type(each) is not int for each in ids):
+            return value  # refused by its type, unless it is None
+        ids = tuple(sorted({each for each in ids if each >= 0}))
+        return ids if len(ids) > 1 else next(iter(ids), None)
+
     @model_validator(mode="after")
     def _keys_fit_together(self) -> "ModelConfig":
         faults = [fault for fault in (*self._size_faults(), *self._feed_forward_faults()) if fault]
@@ -107,7 +121,8 @@ class ModelConfig(BaseModel):
         return self
 
     def _size_faults(self) -> tuple[str | None, ...]:
-        V, eos = self.vocab_size, self.eos_token_id
+        V, bos = self.vocab_size, self.bos_token_id
+        beyond = [token for token in sorted(self.eos_token_ids) if token >= V]
         return (
             f"n_heads must divide emb_dim: {self.emb_dim} / {self.n_heads} is not a whole number"
             if self.emb_dim % self.n_heads
@@ -118,8 +133,11 @@ class ModelConfig(BaseModel):
             f"tokenizer gpt2-first-ranks needs a vocab_size from 257 to {GPT2_END_OF_TEXT + 1}, got {V}"
             if self.tokenizer == "gpt2-first-ranks" and not 257 <= V <= GPT2_END_OF_TEXT + 1
             else None,
-            f"eos_token_id must be below vocab_size ({V}), got {eos}"
-            if eos is not None and eos >= V
+            f"eos_token_id must be below vocab_size ({V}), got {', '.join(map(str, beyond))}"
+            if beyond
+            else None,
+            f"bos_token_id must be below vocab_size ({V}), got {bos}"
+            if bos is not None and bos >= V
             else None,
         )
 
@@ -149,6 +167,20 @@ class ModelConfig(BaseModel):
     def head_dim(self) -> int:
         """Width of one attention head, D."""
         return self.emb_dim // self.n_heads
+
+    @property
+    def eos_token_ids(self) -> frozenset[int]:
+        """The tokens that end a text; none for a model that never ends one."""
+        eos = self.eos_token_id
+        return frozenset(eos) if isinstance(eos, tuple) else frozenset() if eos is None else frozenset({eos})
+
+    def score_scale(self, layer: int) -> float:
+        """Return what the products of queries and keys are multiplied by: 1 / √D, in some models by layer.
+
+        Source: transformers, GPT2Attention; 1 / (layer + 1) is Mistral's, https://github.com/stanford-crfm/mistral.
+        """
+        scale = self.head_dim**-0.5 if self.scale_attn_weights else 1.0
+        return scale / (layer + 1) if self.scale_attn_by_inverse_layer_idx else scale
 
     @property
     def is_moe(self) -> bool:

@@ -86,13 +86,16 @@ def shipped_weights(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def file_source(path: Path) -> ConfigSource:
-    """Return the values of a config file with our keys, nanoGPT's, or those of Hugging Face's GPT-2."""
+def file_source(path: Path, *, all_sizes: bool = True) -> ConfigSource:
+    """Return the values of a config file with our keys, nanoGPT's, or those of Hugging Face's GPT-2.
+
+    Without `all_sizes`, the last may leave sizes out; see `from_huggingface`.
+    """
     values = read_config_file(path)
     if is_nanogpt(values):
         values = from_nanogpt(values)
     elif is_huggingface(values):
-        values = from_huggingface(values, str(path))
+        values = from_huggingface(values, str(path), all_sizes=all_sizes)
     return ConfigSource("file", str(path), values)
 
 

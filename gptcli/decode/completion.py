@@ -60,7 +60,7 @@ class Completion:
         self.ids.append(token.token_id)
         if token.logprob is not None:
             self.logprobs.append(token.logprob)
-        if token.token_id == self.tokenizer.end_of_text and not self.request.ignore_eos:
+        if token.token_id in self.request.eos_token_ids:
             self.finish_reason = "eos"
             return self.finish()
         self.ids_without_text += self.tokenizer.token_bytes(token.token_id) is None

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.options import GenerationOptions
 from gptcli.errors import UsageError, count
-from gptcli.tokenizer import END_OF_TEXT, Tokenizer
+from gptcli.tokenizer import Tokenizer
 
 if TYPE_CHECKING:  # not imported without processors, so that the program starts fast
     from gptcli.decode.processors import LogitsProcessors
@@ -23,10 +23,10 @@ class DecodeRequest:
     context_length: int
     max_new_tokens: int
     stops: tuple[str, ...] = ()
-    ignore_eos: bool = False
+    eos_token_ids: frozenset[int] = frozenset()  # those that end a completion
     slide: bool = True
     banned_ids: tuple[tuple[int, ...], ...] = ()
-    begin_text: str = END_OF_TEXT  # what an empty prompt stands for
+    begin_text: str = ""  # the token that an empty prompt begins with
 
     @property
     def prompt_tokens_used(self) -> int:
@@ -87,7 +87,11 @@ def prepare_request(
 
     Raises `UsageError` for a prompt that the model cannot take, and for banned texts that it does not have.
     """
-    ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt)) or tokenizer.begin_ids()
+    ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt))
+    begin_text = ""
+    if not ids:
+        ids = tokenizer.begin_ids()
+        begin_text = tokenizer.decode(ids) or f"token {ids[0]}"
     slide = options.overflow == "slide"
     if len(ids) > config.context_length and not slide:
         raise UsageError(
@@ -101,10 +105,10 @@ def prepare_request(
         config.context_length,
         n,
         options.stops,
-        options.ignore_eos,
+        frozenset() if options.ignore_eos else config.eos_token_ids,
         slide,
         banned_ids(options, tokenizer),
-        END_OF_TEXT if prompt else tokenizer.decode(ids),
+        begin_text,
     )
 
 

@@ -40,11 +40,11 @@ def trace(model: GPTModel, ids: Sequence[int]) -> Trace:
 
 
 @torch.inference_mode()
-def attention_weights(attention: MultiHeadAttention, x: Tensor) -> Tensor:  # [B, H, T, T]
-    """Return softmax(Q·Kᵀ/√D) under the causal mask for x [B, T, C], which SDPA does not return."""
+def attention_weights(attention: MultiHeadAttention, x: Tensor, layer: int) -> Tensor:  # [B, H, T, T]
+    """Return the softmax of a layer's scores for x [B, T, C], causal, which SDPA does not return."""
     q = attention.split_heads(attention.W_query(x))  # [B, H, T, D]
     k = attention.split_heads(attention.W_key(x))  # [B, H, T, D]
-    scores = q @ k.transpose(-2, -1) / math.sqrt(attention.head_dim)  # [B, H, T, T]
+    scores = q @ k.transpose(-2, -1) * attention.score_scale(layer)  # [B, H, T, T]
     T = x.shape[1]
     is_later = torch.ones(T, T, dtype=torch.bool, device=x.device).triu(1)  # [T, T]
     return scores.masked_fill(is_later, -math.inf).float().softmax(-1)
@@ -59,7 +59,7 @@ def _recording(model: GPTModel, recorded: Trace) -> Iterator[None]:
 
     def after_attention(module: nn.Module, inputs: tuple[Tensor, ...], _y: Tensor) -> None:
         assert isinstance(module, MultiHeadAttention)
-        recorded.attention.append(attention_weights(module, inputs[0])[0])
+        recorded.attention.append(attention_weights(module, inputs[0], len(recorded.attention))[0])
 
     def before_norm2(_module: nn.Module, inputs: tuple[Tensor, ...]) -> None:
         recorded.residual.append(inputs[0][0])

@@ -16,7 +16,11 @@ class MultiHeadAttention(nn.Module):
     def __init__(self, config: ModelConfig) -> None:
         super().__init__()
         C = config.emb_dim
-        self.head_dim, self.drop_rate = config.head_dim, config.drop_rate
+        self.head_dim, self.drop_rate, self.score_scale = (
+            config.head_dim,
+            config.drop_rate,
+            config.score_scale,
+        )
         self.W_query = nn.Linear(C, C, bias=config.qkv_bias)
         self.W_key = nn.Linear(C, C, bias=config.qkv_bias)
         self.W_value = nn.Linear(C, C, bias=config.qkv_bias)
@@ -36,7 +40,8 @@ class MultiHeadAttention(nn.Module):
         if last_only:
             q, mask = q[:, :, -1:], None  # [B, H, 1, D]; the last token sees all
         dropout, is_causal = self.drop_rate if self.training else 0.0, mask is None and q.shape[2] > 1
-        y = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal)  # [B, H, T, D]
+        scale = self.score_scale(layer)  # 1/√D, but for some of Stanford's models
+        y = F.scaled_dot_product_attention(q, k, v, mask, dropout, is_causal, scale=scale)  # [B, H, T, D]
         y = y.transpose(1, 2).flatten(2)  # [B, T, C]
         projected: Tensor = self.out_proj(y)  # [B, T, C]
         return projected

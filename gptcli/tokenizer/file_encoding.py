@@ -24,8 +24,14 @@ BYTE = re.compile(r"<0x([0-9A-Fa-f]{2})>")
 class FileEncoding:
     """A vocabulary of the tokenizers library with its rules."""
 
-    def __init__(self, library: tokenizers.Tokenizer, name: str, end_of_text: int | None) -> None:
-        self.name, self.end_of_text = name, end_of_text
+    def __init__(
+        self,
+        library: tokenizers.Tokenizer,
+        name: str,
+        begin_of_text: int | None = None,
+        end_of_text: int | None = None,
+    ) -> None:
+        self.name, self.begin_of_text, self.end_of_text = name, begin_of_text, end_of_text
         self._library = library
         self._added = library.get_added_tokens_decoder()
         library.no_truncation()

@@ -54,7 +54,7 @@ class GPT2Encoding:
 
     def __init__(self, n_ranks: int = GPT2_END_OF_TEXT) -> None:
         self.name = "gpt2" if n_ranks == GPT2_END_OF_TEXT else "gpt2-first-ranks"
-        self.end_of_text = n_ranks
+        self.begin_of_text = self.end_of_text = n_ranks
         self.n_tokens = n_ranks + 1
         self._tiktoken = gpt2_encoding(n_ranks)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -115,12 +114,13 @@ def _finish(library: tokenizers.Tokenizer, files: TokenizerFiles, settings: Toke
         library.post_processor = TemplateProcessing(
             single=f"{begin}:0 $A:0", special_tokens=[(begin, library.token_to_id(begin))]
         )
-    return FileEncoding(library, str(files.vocabulary), _end_of_text(library, settings.named))
+    ids = (_named_id(library, settings.named.get(key)) for key in ("bos_token", "eos_token"))
+    return FileEncoding(library, str(files.vocabulary), *ids)
 
 
-def _end_of_text(library: tokenizers.Tokenizer, named: Mapping[str, str]) -> int | None:
-    names = (named.get("eos_token"), END_OF_TEXT, named.get("bos_token"))
-    ids = (library.token_to_id(name) for name in names if name is not None)
+def _named_id(library: tokenizers.Tokenizer, name: str | None) -> int | None:
+    """Return the id of a token that the files name, or of `<|endoftext|>`, or None."""
+    ids = (library.token_to_id(text) for text in (name, END_OF_TEXT) if text is not None)
     found: int | None = next((i for i in ids if i is not None), None)
     return found
 

@@ -6,8 +6,8 @@ from typing import Protocol
 from gptcli.config.choices import GPT2_END_OF_TEXT
 from gptcli.config.model_config import ModelConfig
 from gptcli.errors import UsageError
-from gptcli.tokenizer.detokenizer import ByteDetokenizer, Detokenizer
-from gptcli.tokenizer.gpt2 import END_OF_TEXT, GPT2Encoding
+from gptcli.tokenizer.detokenizer import Detokenizer
+from gptcli.tokenizer.gpt2 import GPT2Encoding
 
 # Vocabularies are padded to a multiple of up to this many tokens, and tokenizers get fewer new ones.
 PADDING = 128
@@ -17,7 +17,8 @@ TAKE_ANOTHER = "put the model's own tokenizer.json next to the weights, or name 
 class Encoding(Protocol):
     """A vocabulary with its rules: GPT-2's own, or that of files.
 
-    `name` is for records and messages. `end_of_text` is the id of `<|endoftext|>`, or of the token that the
+    `name` is for records and messages. `begin_of_text` is the id of the token that the files name as begin;
+    `end_of_text` is the id of `<|endoftext|>`, or of the token that the
     files name as end. `cuts_before_spaces` says that no token spans a visible character and a space or line
     break after it, so that a long text may be cut there.
     """
@@ -25,6 +26,10 @@ class Encoding(Protocol):
     name: str
     n_tokens: int
     cuts_before_spaces: bool
+
+    @property
+    def begin_of_text(self) -> int | None:
+        """Return the id that begins a text."""
 
     @property
     def end_of_text(self) -> int | None:
@@ -44,18 +49,14 @@ class Encoding(Protocol):
 
 
 class Tokenizer:
-    """The encoder and decoder of one model; its config may give end of text another id than GPT-2's."""
+    """The encoder and decoder of one model."""
 
     def __init__(self, config: ModelConfig, encoding: Encoding | None = None) -> None:
         """Without an `encoding` it is GPT-2's own, or that of GPT-2's first ranks if the config says so."""
-        self._vocab_size = config.vocab_size
-        self.end_of_text = config.eos_token_id
-        self._moved: int | None = None  # an id of `<|endoftext|>` that the config gives another id
+        self._vocab_size, self._begin = config.vocab_size, config.bos_token_id
         if encoding is None:
             has_first_ranks = config.tokenizer == "gpt2-first-ranks"
             encoding = GPT2Encoding(config.vocab_size - 1 if has_first_ranks else GPT2_END_OF_TEXT)
-            if self.end_of_text not in (None, encoding.end_of_text):
-                self._moved = encoding.end_of_text
         self._encoding: Encoding = encoding
 
     @property
@@ -63,14 +64,20 @@ class Tokenizer:
         """Return `gpt2`, `gpt2-first-ranks`, or the file of the vocabulary."""
         return self._encoding.name
 
+    @property
+    def end_of_text(self) -> int | None:
+        """Return the id that separates documents, or None if the model has no such token."""
+        found = self._encoding.end_of_text
+        return found if found is not None and found < self._vocab_size else None
+
     def begin_ids(self) -> tuple[int, ...]:
         """Return the ids that an empty prompt stands for; raises `UsageError` if the model has none."""
-        for token_id in (self.end_of_text, self._encoding.end_of_text):
-            if token_id is not None and token_id < self._vocab_size:
-                return (token_id,)
-        raise UsageError(
-            "the prompt is empty, and this model has no end-of-text token to start from; give a prompt"
-        )
+        if self._begin is None:
+            raise UsageError(
+                "the prompt is empty, and this model has no token that begins a text (bos_token_id);"
+                " give a prompt"
+            )
+        return (self._begin,)
 
     @property
     def cuts_before_spaces(self) -> bool:
@@ -84,22 +91,16 @@ class Tokenizer:
         none in GPT-2. Raises `UsageError` for a token that the model's vocabulary does not have.
         """
         ids = self._encoding.encode(text, plain=plain, begins=begins)
-        if self._moved is not None and self.end_of_text is not None:
-            ids = [self.end_of_text if i == self._moved else i for i in ids]
         if max(ids, default=0) >= self._vocab_size:
             raise UsageError(self._no_such_id(next(i for i in ids if i >= self._vocab_size)))
         return ids
 
     def token_bytes(self, token_id: int) -> bytes | None:
         """Return the bytes of a token, or None where the vocabulary has no text for its id."""
-        if self._moved is not None and token_id in (self._moved, self.end_of_text):
-            return END_OF_TEXT.encode() if token_id == self.end_of_text else None
         return self._encoding.token_bytes(token_id)
 
     def detokenizer(self, after: Sequence[int] = ()) -> Detokenizer:
         """Return what turns the ids of a continuation into text, after those of a prompt."""
-        if self._moved is not None:
-            return ByteDetokenizer(self.token_bytes)
         return self._encoding.detokenizer(after)
 
     def decode(self, ids: Sequence[int], *, after: Sequence[int] = ()) -> str:
@@ -113,8 +114,10 @@ class Tokenizer:
 
     def _no_such_id(self, token_id: int) -> str:
         data = self._encoding.token_bytes(token_id) or b""
-        token = f"the token {data.decode('utf-8', errors='replace')!r} has id {token_id}"
-        problem = f"{token} in the tokenizer {self.name}, and this model's vocab_size is {self._vocab_size}"
+        problem = (
+            f"the token {data.decode('utf-8', errors='replace')!r} has id {token_id}, and this model's"
+            f" vocab_size is {self._vocab_size}: "
+        )
         if 0 < self._encoding.n_tokens - self._vocab_size < PADDING:
-            return f"{problem}: the token was added to the tokenizer and not to the model; leave it out"
-        return f"{problem}, so the tokenizer is not the model's; {TAKE_ANOTHER}"
+            return f"{problem}it was added to the tokenizer ({self.name}), not to the model; leave it out"
+        return f"{problem}the tokenizer ({self.name}) is not the model's; {TAKE_ANOTHER}"

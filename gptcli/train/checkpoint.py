@@ -36,11 +36,12 @@ def save_checkpoint(
 
 def load_checkpoint(
     folder: Path, model: GPTModel, optimizers: Optimizers, settings: dict[str, Any]
-) -> tuple[int, float]:
-    """Restore the model, optimizers and random generators; return the steps done and the best loss.
+) -> tuple[int, float, int]:
+    """Restore the model, optimizers and random generators; return the steps done, the best loss, and the
+    steps that the run was planned for, which may differ from those of `settings`.
 
     Raises `WeightsError` for a file that is missing or corrupt, `ConfigError` for one of another model or
-    other settings.
+    other settings, or with more steps done than there are now.
     """
     path = folder / CHECKPOINT
     if not path.is_file():
@@ -48,11 +49,14 @@ def load_checkpoint(
     try:
         saved: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         differences = _differences(saved["config"], model.config.model_dump())
-        differences += _differences(saved["settings"], settings)
+        planned = saved["settings"]["steps"]
+        differences += _differences(saved["settings"] | {"steps": settings["steps"]}, settings)
     except (RuntimeError, pickle.UnpicklingError, KeyError, EOFError, OSError) as error:
         raise WeightsError(f"{path}: corrupt or incomplete: {str(error).splitlines()[0]}") from None
     if differences:
         raise ConfigError(f"{path}: belongs to another run: {'; '.join(differences)}")
+    if saved["done"] > settings["steps"]:
+        raise ConfigError(f"--steps {settings['steps']}: the run has done {saved['done']} already")
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             parameter.copy_(saved["model"][name])
@@ -61,7 +65,7 @@ def load_checkpoint(
     torch.set_rng_state(saved["generator"])
     if saved["cuda_generators"] and torch.cuda.is_available():
         torch.cuda.set_rng_state_all(saved["cuda_generators"])
-    return saved["done"], saved["best"]
+    return saved["done"], saved["best"], planned
 
 
 def _cuda_generators() -> list[torch.Tensor]:

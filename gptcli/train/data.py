@@ -2,10 +2,11 @@
 
 import gzip
 import lzma
-from collections.abc import Callable, Iterator, Sequence
-from functools import partial
+import shutil
+import zlib
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -13,33 +14,56 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
 from gptcli.config.presets import resolve_options
-from gptcli.errors import UsageError
+from gptcli.decode.text_chunks import last_token_boundary
+from gptcli.errors import ResourceError, UsageError
+from gptcli.system.text_file import TextFile
 from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 
-# Text is encoded in chunks of this size, so that a file larger than memory is never held whole.
-CHUNK_CHARACTERS = 1 << 20
+# Text is encoded in chunks of this size, so that a file larger than memory is never held whole. Without a
+# space or line break in so many characters more, it is no text.
+CHUNK_CHARACTERS, MAX_WORD_CHARACTERS = 1 << 20, 1 << 24
+# A disk with less is full: a small compressed file may unpack to any size.
+MIN_FREE_BYTES = 1 << 28
 
-_OPENERS: dict[str, Callable[..., IO[Any]]] = {".xz": lzma.open, ".gz": gzip.open}
+_OPENERS: dict[str, Callable[[Path, str], Any]] = {".xz": lzma.open, ".gz": gzip.open}
 
 TokenIds = np.ndarray[Any, np.dtype[Any]]
 
 
-def write_tokens(sources: Sequence[Path], tokenizer: Tokenizer, vocab_size: int, target: Path) -> int:
+def write_tokens(
+    sources: Sequence[Path],
+    tokenizer: Tokenizer,
+    vocab_size: int,
+    target: Path,
+    *,
+    option: str = "--data",
+    note: Callable[[str], object] | None = None,
+) -> int:
     """Encode text files into the token file `target` and return how many bytes of text that was.
 
-    Files are UTF-8, or `.xz` or `.gz` of it. A line `<|endoftext|>` separates documents; that token follows
-    each document, and neither the line nor the line break before it counts as text. The token file holds
-    plain little-endian ids of 2 or 4 bytes. Raises `UsageError` for a file that is not such text.
+    Files are UTF-8 (or what their byte order mark says), or `.xz` or `.gz` of it; `option` names them in
+    errors and notes. A line `<|endoftext|>` separates documents; that token follows each document, and
+    neither the line nor the line break before it counts as text. The token file holds plain little-endian ids
+    of 2 or 4 bytes. Raises `UsageError` for a file that is not such text, `ResourceError` if its tokens do
+    not fit on the disk.
     """
     n_bytes = 0
     with target.open("wb") as file:
         for source in sources:
-            for chunk, ends_document in _chunks(source):
-                ids = tokenizer.encode(chunk, begins=False)
+            for chunk, ends_document in _chunks(option, source, note):
+                try:
+                    ids = tokenizer.encode(chunk, begins=False)
+                except UsageError as error:
+                    raise UsageError(f"{option} {source}: {error}") from None
                 if ends_document and tokenizer.end_of_text is not None:
                     ids.append(tokenizer.end_of_text)
-                np.array(ids, dtype=_dtype(vocab_size)).tofile(file)
                 n_bytes += len(chunk.encode())
+                if (free := shutil.disk_usage(target.parent).free) < MIN_FREE_BYTES:
+                    raise ResourceError(
+                        f"{option} {source}: after {n_bytes:,} bytes of text the disk of {target.parent} has"
+                        f" {free:,} bytes left; give less text, or a folder on another disk"
+                    )
+                np.array(ids, dtype=_dtype(vocab_size)).tofile(file)
     return n_bytes
 
 
@@ -141,13 +165,13 @@ def _encode(tokenizer: Any, txt: str) -> list[int]:
     return ids
 
 
-def _chunks(source: Path) -> Iterator[tuple[str, bool]]:
+def _chunks(option: str, source: Path, note: Callable[[str], object] | None) -> Iterator[tuple[str, bool]]:
     """Yield a file's text in chunks that can be encoded separately, and whether each ends a document."""
-    opener = partial(_OPENERS.get(source.suffix, open), source)
     held, begun = "", False
     try:
-        with opener("rt", encoding="utf-8", newline="") as file:
-            for line in file:
+        with _OPENERS.get(source.suffix, open)(source, "rb") as file:
+            text = TextFile(option, source, None, file)
+            for line in _lines(text.pieces()):
                 if line.rstrip("\r\n") == END_OF_TEXT:
                     yield held.rstrip("\r\n"), True
                     held, begun = "", False
@@ -156,20 +180,28 @@ def _chunks(source: Path) -> Iterator[tuple[str, bool]]:
                 if len(held) > CHUNK_CHARACTERS and (cut := last_token_boundary(held)):
                     yield held[:cut], False
                     held, begun = held[cut:], True
+                if len(held) > CHUNK_CHARACTERS + MAX_WORD_CHARACTERS:
+                    raise UsageError(
+                        f"{option} {source}: not text: {len(held):,} characters without a space or line break"
+                    )
         if begun or held.strip():
             yield held.rstrip("\r\n"), True
-    except (UnicodeDecodeError, lzma.LZMAError, EOFError) as error:
-        raise UsageError(f"--data {source}: not UTF-8 text: {error}") from None
+    except (lzma.LZMAError, EOFError, zlib.error) as error:
+        raise UsageError(f"{option} {source}: corrupt or incomplete: {error}") from None
     except OSError as error:
-        raise UsageError(f"--data {source}: cannot be read: {error.strerror or error}") from None
+        raise UsageError(f"{option} {source}: cannot be read: {error.strerror or error}") from None
+    if note is not None and (replaced := text.note()) is not None:
+        note(replaced)
 
 
-def last_token_boundary(text: str) -> int:
-    """Return an index in the text that no byte-pair token spans, or 0 if there is none.
-
-    It is before the last line break that follows a visible character.
-    """
-    at = text.rfind("\n")
-    while at > 0 and text[at - 1].isspace():
-        at = text.rfind("\n", 0, at)
-    return max(at, 0)
+def _lines(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield the lines of a text that comes in pieces, with their line breaks; a very long one in parts."""
+    held = ""
+    for piece in pieces:
+        *whole, held = (held + piece).split("\n")
+        yield from (f"{line}\n" for line in whole)
+        if len(held) > CHUNK_CHARACTERS:
+            yield held
+            held = ""
+    if held:
+        yield held

@@ -16,7 +16,7 @@ from gptcli.config.cost import count_parameters
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.loop import decode
 from gptcli.engine.torch_engine import TorchEngine
-from gptcli.errors import UsageError, WeightsError
+from gptcli.errors import GptcliError, UsageError, WeightsError, count
 from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.runtime.torch_runtime import DTYPES
@@ -33,6 +33,7 @@ from gptcli.weights.save import save_model
 from gptcli.weights.source import ModelSource
 
 LOG = "log.jsonl"
+SAMPLE_TOKENS = 40
 
 
 @dataclass(frozen=True)
@@ -85,27 +86,35 @@ class TrainingRun:
         self.tokenizer, self._tokenizer_source = source.tokenizer, source.tokenizer_source
         _check_memory(config, device)
         _make_folder(options)
+        self._sample_ids = self._encode_sample_prompt()
         if source.tokenizer_source is not None:
             source.tokenizer_source.copy_to(options.output)
-        self.ids, _ = self._tokenize(options.data, "train.tokens", config)
+        self.ids, _ = self._tokenize("--data", options.data, "train.tokens", config)
         self.validation_ids, self.validation_bytes = self._tokenize(
-            options.validation, "validation.tokens", config
+            "--validation", options.validation, "validation.tokens", config
         )
+        if options.validation and len(self.validation_ids) < 2:
+            raise UsageError("--validation: the text has fewer than two tokens, so none is predicted")
         self.model = _initial_model(source, settings.seed).to(device)
         self.model.tie_head()
         torch.manual_seed(settings.seed)
         self.optimizers = Optimizers(self.model, settings)
         self.done, self.best = 0, math.inf
         if options.resume:
-            self.done, self.best = load_checkpoint(
+            self.done, self.best, planned = load_checkpoint(
                 options.output, self.model, self.optimizers, self._settings_and_data()
             )
+            if planned != settings.steps:
+                note(
+                    f"the run was planned for {count(planned, 'step')}: from step {self.done + 1} on the"
+                    f" learning rate follows the schedule of {settings.steps}"
+                )
 
     def train(self) -> None:
         """Train to the last step and save the model.
 
-        Raises `Interrupted` after the current step on SIGINT or SIGTERM, `KeyboardInterrupt` at once on a
-        second one, and `NumericsError` for a loss that is not finite.
+        Raises `Interrupted` after the current step on SIGINT, SIGTERM or SIGHUP, `KeyboardInterrupt` at once
+        on a second one, and `NumericsError` for a loss that is not finite.
         """
         settings, options = self.settings, self.options
         dataset = GPTDatasetV1(self.ids, self.tokenizer, settings.max_length, settings.stride)
@@ -116,30 +125,34 @@ class TrainingRun:
                 raise KeyboardInterrupt
             stop.append(number)
 
-        before = {number: signal.signal(number, ask_to_stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {number: signal.signal(number, ask_to_stop) for number in _signals()}
         try:
             for step in training_steps(self.model, self.optimizers, dataset, settings, self.done):
                 self.done = step.number
                 self._record(step)
                 last = step.number == settings.steps
-                if len(self.validation_ids) > 1 and (last or _is_due(step.number, options.evaluate_every)):
+                if options.validation and (last or _is_due(step.number, options.evaluate_every)):
                     self._validate()
-                if _is_due(step.number, options.sample_every):
-                    self._note(f"sample: {self._sample()!r}")
                 if stop or last or _is_due(step.number, options.checkpoint_every):
                     self._checkpoint()
                 if stop and not last:
                     raise Interrupted(stop[0])
+                if _is_due(step.number, options.sample_every):
+                    self._sample()
         finally:
             for number, handler in before.items():
                 signal.signal(number, handler)
-        if not options.validation:
-            self._save_model()
+        if not options.validation or not (options.output / SINGLE).exists():
+            self._save_model()  # the last one, where there is no best one
 
-    def _tokenize(self, sources: Sequence[Path], name: str, config: ModelConfig) -> tuple[TokenIds, int]:
+    def _tokenize(
+        self, option: str, sources: Sequence[Path], name: str, config: ModelConfig
+    ) -> tuple[TokenIds, int]:
         """Encode text files into the token file `name`; return its ids and the bytes of text."""
         path = self.options.output / name
-        n_bytes = write_tokens(sources, self.tokenizer, config.vocab_size, path)
+        n_bytes = write_tokens(
+            sources, self.tokenizer, config.vocab_size, path, option=option, note=self._note
+        )
         ids = map_tokens(path, config.vocab_size)
         if sources:
             self._note(f"{', '.join(map(str, sources))}: {n_bytes:,} bytes, {len(ids):,} tokens")
@@ -182,13 +195,28 @@ class TrainingRun:
             }
         )
 
-    def _sample(self) -> str:
+    def _encode_sample_prompt(self) -> list[int]:
+        """Return the ids that samples begin with; raises `UsageError` if the model does not have them."""
+        if not self.options.sample_every:
+            return []
+        try:
+            return self.tokenizer.encode(self.options.sample_prompt) or list(self.tokenizer.begin_ids())
+        except UsageError as error:
+            raise UsageError(f"--sample-prompt: {error}") from None
+
+    def _sample(self) -> None:
+        """Print a sample; a failure is a note, because the run goes on."""
         self.model.eval()
-        ids = self.tokenizer.encode(self.options.sample_prompt)
-        steps = list(decode(TorchEngine(self.model), ids, 40))
-        self.model.train()
-        new_ids = [step.token_id for step in steps]
-        return self.options.sample_prompt + self.tokenizer.decode(new_ids, after=ids)
+        try:
+            steps = list(decode(TorchEngine(self.model), self._sample_ids, SAMPLE_TOKENS))
+        except (GptcliError, RuntimeError, MemoryError) as error:
+            self._note(f"no sample: {error or 'out of memory'}")
+        else:
+            new_ids = [step.token_id for step in steps]
+            text = self.options.sample_prompt + self.tokenizer.decode(new_ids, after=self._sample_ids)
+            self._note(f"sample: {text!r}")
+        finally:
+            self.model.train()
 
     def _save_model(self) -> None:
         save_model(self.model, self.options.output, DTYPES[self.options.save_dtype])
@@ -241,6 +269,13 @@ def _make_folder(options: RunOptions) -> None:
         raise UsageError(
             f"--output {folder}: holds {held[0]} already; --resume continues it, or name another folder"
         )
+
+
+def _signals() -> list[signal.Signals]:
+    """Return the signals that end a run with a checkpoint; SIGHUP only if it is not ignored, as by nohup."""
+    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
+    is_heeded = hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN
+    return [signal.SIGINT, signal.SIGTERM, *([hangup] if hangup is not None and is_heeded else [])]
 
 
 def _is_due(step: int, every: int) -> bool:

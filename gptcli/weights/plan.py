@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
+from gptcli.config.files import read_config_file
+from gptcli.config.huggingface import END_KEYS, within_vocabulary
 from gptcli.config.model_config import ModelConfig
 from gptcli.config.presets import ConfigSource, ResolvedConfig, file_source, presets_folder, resolve
 from gptcli.errors import ConfigError, WeightsError, count
@@ -95,6 +97,7 @@ def plan_checkpoint(
     inferred = infer_from_tensors(detected)
     if sidecar is None:
         sidecar = _read_sidecar(detected.checkpoint)
+    sidecar = replace(sidecar, values=within_vocabulary(dict(sidecar.values), inferred.get("vocab_size")))
     if detected.layout is NANOGPT:  # Hugging Face's keys promise biases that its models need not have
         kept = {key: value for key, value in sidecar.values.items() if key not in PRESENCE_KEYS}
         sidecar = replace(sidecar, values=kept)
@@ -135,9 +138,23 @@ def _read_sidecar(checkpoint: Checkpoint) -> ConfigSource:
     if path is None:
         return ConfigSource("weights", "", {})
     try:
-        return replace(file_source(path), origin="weights")
+        source = file_source(path, all_sizes=False)
+        return replace(source, values={**source.values, **_read_end_tokens(path)}, origin="weights")
     except ConfigError as error:  # a fault of the weights' folder, not of the command line
         raise WeightsError(str(error)) from None
+
+
+def _read_end_tokens(config_path: Path) -> dict[str, Any]:
+    """Return the ids that end and begin a text by the `generation_config.json` next to a config.
+
+    transformers prefers them to those of the config. Its settings of sampling are not ours: greedy stays the
+    default.
+    """
+    path = config_path.with_name("generation_config.json")
+    if not path.is_file():
+        return {}
+    values = read_config_file(path)
+    return {key: values[key] for key in END_KEYS if values.get(key) is not None}
 
 
 def _check_sidecar(sidecar: ConfigSource, inferred: Mapping[str, Any]) -> None:

@@ -44,8 +44,14 @@ class TokenizerSource:
     @property
     def config_source(self) -> ConfigSource:
         """Return the keys of a config that a new model gets from its tokenizer."""
-        values = {"vocab_size": self.encoding.n_tokens, "eos_token_id": self.encoding.end_of_text}
-        return ConfigSource("tokenizer", str(self.files.vocabulary), values | {"tokenizer": "gpt2"})
+        encoding = self.encoding
+        values = {
+            "vocab_size": encoding.n_tokens,
+            "bos_token_id": encoding.begin_of_text,
+            "eos_token_id": encoding.end_of_text,
+            "tokenizer": "gpt2",
+        }
+        return ConfigSource("tokenizer", str(self.files.vocabulary), values)
 
 
 def named_tokenizer(path: str | Path) -> TokenizerSource:

@@ -59,11 +59,21 @@ class TestPrompt:
         assert (record["prompt"], record["prompt_ids"], record["completion"]) == ("", [EOT], "ab")
         assert "the prompt is empty; decoding starts from <|endoftext|>" in result.err
 
-    def test_an_empty_prompt_for_a_model_without_end_of_text_is_wrong_usage(self, cli, scripted):
-        folder = scripted({A: B}, eos_token_id=None)
+    def test_an_empty_prompt_for_a_model_without_a_begin_token_is_wrong_usage(self, cli, scripted):
+        folder = scripted({A: B}, bos_token_id=None)
         result = cli("generate", "", "-w", folder)
         assert result.status == 2
-        assert "no end-of-text token to start from" in result.err
+        assert "no token that begins a text (bos_token_id)" in result.err
+
+    def test_an_empty_prompt_starts_from_the_begin_token_and_any_end_token_ends(self, cli, scripted):
+        folder = scripted({A: B, B: EOT, EOT: A}, bos_token_id=B, eos_token_id=[A, 7])
+        result = cli("generate", "", "-w", folder, "-n", 9, "--json")
+        record = json.loads(result.out)
+        assert (record["prompt_ids"], record["completion_ids"]) == ([B], [EOT, A])
+        assert (record["completion"], record["finish_reason"]) == ("<|endoftext|>", "eos")
+        assert "decoding starts from b" in result.err
+        record = json.loads(cli("generate", "", "-w", folder, "-n", 9, "--json", "--ignore-eos").out)
+        assert record["completion_ids"][:5] == [EOT, A, B, EOT, A]
 
     def test_end_of_text_in_a_prompt_is_one_token_unless_plain(self, cli, scripted):
         folder = scripted({A: B})

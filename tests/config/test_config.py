@@ -20,6 +20,8 @@ def test_the_seven_keys_of_the_tutorial_build_the_tutorials_model():
         "norm_unbiased": False,
         "norm_bias": True,
         "attn_out_bias": True,
+        "scale_attn_weights": True,
+        "scale_attn_by_inverse_layer_idx": False,
         "feed_forward": "mlp",
         "expert_feed_forward": "swiglu",
         "n_experts": 8,
@@ -35,6 +37,7 @@ def test_the_seven_keys_of_the_tutorial_build_the_tutorials_model():
         "ffn_drop_rate": 0.0,
         "tokenizer": "gpt2",
         "eos_token_id": None,
+        "bos_token_id": None,
     }
 
 
@@ -62,6 +65,8 @@ def test_end_of_text_is_gpt2s_where_the_vocabulary_holds_it():
         ({"activation": "mish"}, "activation must be one of 'relu', 'gelu', 'gelu_tanh'"),
         ({"feed_forward": "moa"}, "feed_forward must be one of 'mlp', 'glu'"),
         ({"eos_token_id": 97}, "eos_token_id must be below vocab_size (97), got 97"),
+        ({"eos_token_id": [1, 97, 98]}, "eos_token_id must be below vocab_size (97), got 97, 98"),
+        ({"bos_token_id": 97}, "bos_token_id must be below vocab_size (97), got 97"),
         ({"emb_dim": 1, "n_heads": 1, "norm_unbiased": True}, "norm_unbiased needs an emb_dim of 2 or more"),
     ],
 )
@@ -225,8 +230,7 @@ class TestHuggingFaceConfig:
     @pytest.mark.parametrize(
         ("change", "message"),
         [
-            ({"scale_attn_weights": False}, "scale_attn_weights is False"),
-            ({"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx is True"),
+            ({"quantization_config": {"bits": 4}}, "quantization_config is {'bits': 4}"),
             ({"add_cross_attention": True}, "add_cross_attention is True"),
             ({"model_type": "llama"}, "model_type is 'llama'"),
             ({"activation_function": "mish"}, "activation_function is 'mish'"),

@@ -2,7 +2,10 @@
 
 import gzip
 import lzma
+import shutil
 from itertools import islice
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -11,7 +14,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gptcli.errors import UsageError
+from gptcli.errors import ResourceError, UsageError
 from gptcli.tokenizer import Tokenizer, gpt2_encoding
 from gptcli.train import data
 from gptcli.train.data import EndlessBatches, GPTDatasetV1, create_dataloader_v1, map_tokens, write_tokens
@@ -116,12 +119,45 @@ class TestTokenFiles:
         assert self.write(tokenizer, tmp_path, "") == ([], 0)
 
     def test_files_that_are_not_text_are_refused(self, tokenizer, tmp_path):
-        (tmp_path / "b.txt").write_bytes(b"\xff\xfe")
         (tmp_path / "b.xz").write_bytes(b"no xz")
         (tmp_path / "b.gz").write_bytes(b"no gzip")
-        for name in ("b.txt", "b.xz", "b.gz", "none.txt", "."):
-            with pytest.raises(UsageError, match="--data"):
-                write_tokens([tmp_path / name], tokenizer, 400, tmp_path / "t")
+        (tmp_path / "cut.gz").write_bytes(gzip.compress(b"a b c d e f g h" * 99)[:-9])
+        for name in ("b.xz", "b.gz", "cut.gz", "none.txt", "."):
+            with pytest.raises(UsageError, match="--validation"):
+                write_tokens([tmp_path / name], tokenizer, 400, tmp_path / "t", option="--validation")
+
+    @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16", "utf-32"])
+    def test_a_byte_order_mark_names_the_encoding_and_is_no_text(self, tokenizer, tmp_path, encoding):
+        text, notes = "Das Märchen\n<|endoftext|>\nvom König\n", []
+        expected, n_bytes = self.write(tokenizer, tmp_path, text)
+        (tmp_path / "marked").write_bytes(text.encode(encoding))
+        found = write_tokens([tmp_path / "marked"], tokenizer, 400, tmp_path / "t", note=notes.append)
+        assert (map_tokens(tmp_path / "t", 400).tolist(), found, notes) == (expected, n_bytes, [])
+
+    @pytest.mark.parametrize("data", [b"caf\xe9 noir", b"\xff\xfea\x00b\x00\x00\xd8"], ids=str)
+    def test_other_bytes_are_replaced_with_a_note(self, tokenizer, tmp_path, data):
+        (tmp_path / "latin").write_bytes(data)
+        notes = []
+        write_tokens([tmp_path / "latin"], tokenizer, 400, tmp_path / "t", note=notes.append)
+        assert len(notes) == 1
+        assert "latin: not all UTF-8; the other bytes are replaced by U+FFFD" in notes[0]
+
+    def test_a_small_file_that_unpacks_to_anything_is_stopped_by_the_disk(
+        self, tokenizer, tmp_path, monkeypatch
+    ):
+        (tmp_path / "bomb.gz").write_bytes(gzip.compress(b"word \n" * 200_000))
+        monkeypatch.setattr(data, "CHUNK_CHARACTERS", 1 << 16)
+        free = iter([1 << 30, 1 << 29, 1000])
+        monkeypatch.setattr(shutil, "disk_usage", lambda _path: SimpleNamespace(free=next(free)))
+        with pytest.raises(
+            ResourceError, match=r"bomb.gz: after [\d,]+ bytes of text the disk of .* has 1,000"
+        ):
+            write_tokens([tmp_path / "bomb.gz"], tokenizer, 400, tmp_path / "t")
+
+    def test_bytes_without_an_end_or_a_space_are_no_text(self, tokenizer, tmp_path, monkeypatch):
+        monkeypatch.setattr(data, "MAX_WORD_CHARACTERS", 1 << 20)
+        with pytest.raises(UsageError, match=r"/dev/zero: not text: [0-9,]+ characters without a space"):
+            write_tokens([Path("/dev/zero")], tokenizer, 400, tmp_path / "t")
 
 
 class TestBatches:

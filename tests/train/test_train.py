@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import signal
 import subprocess
 import sys
@@ -17,8 +18,9 @@ from transformers import GPT2LMHeadModel
 from gptcli.cli import boundary
 from gptcli.cli.train import PROGRAM, app
 from gptcli.train.checkpoint import save_checkpoint
-from gptcli.train.evaluate import evaluate
+from gptcli.train.evaluate import Evaluation, evaluate
 from gptcli.train.optimizer import Optimizers
+from gptcli.train.run import TrainingRun
 from gptcli.train.settings import TrainingSettings
 from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL
 from gptcli.weights.load import load_weights
@@ -52,11 +54,13 @@ def train(tmp_path, capfd):
         8,
         "--json",
     ]
-    common += ["--validation", text, "--sample-every", 0, "--learning-rate", 0.01]
+    common += ["--sample-every", 0, "--learning-rate", 0.01]
 
-    def call(output: str, *options: object) -> tuple[int, list[dict[str, object]], str]:
+    def call(
+        output: str, *options: object, validation: Path = text
+    ) -> tuple[int, list[dict[str, object]], str]:
         capfd.readouterr()
-        arguments = [*common, "--output", tmp_path / output, *options]
+        arguments = [*common, "--validation", validation, "--output", tmp_path / output, *options]
         status = boundary.run(app, PROGRAM, [str(argument) for argument in arguments])
         out, err = capfd.readouterr()
         return status, [json.loads(line) for line in out.splitlines()], err
@@ -136,6 +140,21 @@ def test_an_interrupted_run_writes_a_checkpoint_and_resumes_to_the_same_losses(t
     assert all(torch.equal(same[0][name], same[1][name]) for name in same[0])
 
 
+def test_a_terminal_that_closes_ends_the_run_with_a_checkpoint(train, monkeypatch):
+    record = TrainingRun._record
+
+    def hang_up(run, step):
+        record(run, step)
+        if step.number == 3:
+            os.kill(os.getpid(), signal.SIGHUP)
+
+    monkeypatch.setattr(TrainingRun, "_record", hang_up)
+    status, out, err = train("model", "--steps", 6, "--checkpoint-every", 0)
+    assert (status, list(losses(out))) == (129, [1, 2, 3])
+    assert "stopped after step 3; --resume continues from there" in err
+    assert list(losses(train("model", "--steps", 6, "--resume")[1])) == [4, 5, 6]
+
+
 def test_the_saved_model_generates_and_loads_in_transformers(train, tmp_path, cli):
     status, records, err = train("model", "--steps", 30, "--save-dtype", "float16", "--evaluate-every", 10)
     assert status == 0
@@ -204,7 +223,7 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(train, tmp_path)
     assert train("model", "--steps", 4)[0] == 0
     status, _, err = train("model", "--steps", 6, "--resume", "--set", "n_layers=1")
     assert status == 2
-    assert "n_layers was 2 and is 1; steps was 4 and is 6" in err
+    assert "n_layers was 2 and is 1\n" in err
     status, _, err = train("model", "--steps", 4)
     assert status == 2
     assert "holds checkpoint.pt already; --resume continues it" in err
@@ -217,6 +236,49 @@ def test_a_checkpoint_of_another_run_or_a_broken_one_is_refused(train, tmp_path)
     status, _, err = train("model", "--steps", 4, "--resume")
     assert status == 1
     assert "corrupt or incomplete" in err
+
+
+def test_a_run_may_be_continued_for_more_steps_but_not_for_fewer(train):
+    _, short, _ = train("model", "--steps", 4)
+    status, longer, err = train("model", "--steps", 7, "--resume")
+    assert status == 0
+    assert list(losses(longer)) == [5, 6, 7]
+    assert "planned for 4 steps: from step 5 on the learning rate follows the schedule of 7" in err
+    factors = {r["step"]: r["rate_factor"] for r in short + longer if "rate_factor" in r}
+    assert factors[5] == pytest.approx(TrainingSettings(steps=7, warmup_steps=2).rate_at(4), abs=1e-5)
+    status, _, err = train("model", "--steps", 6, "--resume")
+    assert (status, "--steps 6: the run has done 7 already" in err) == (2, True)
+
+
+def test_everything_is_checked_before_the_first_step(train, tmp_path):
+    (tmp_path / "short.txt").write_text("\n")
+    status, out, err = train("model", validation=tmp_path / "short.txt")
+    assert (status, out) == (2, [])
+    assert "--validation: the text has fewer than two tokens" in err
+    options = ("--sample-every", 1, "--sample-prompt", "Kathryn", "--set", "tokenizer=gpt2")
+    status, out, err = train("model", *options)
+    assert (status, out) == (2, [])
+    assert "error: --sample-prompt: the token" in err
+
+
+def test_a_sample_that_fails_is_a_note_after_the_checkpoint_of_its_step(train, tmp_path, monkeypatch):
+    seen = []
+
+    def broken(*_arguments):
+        seen.append((tmp_path / "model" / "checkpoint.pt").exists())
+        raise RuntimeError("no")
+
+    monkeypatch.setattr("gptcli.train.run.decode", broken)
+    status, out, err = train("model", "--steps", 2, "--sample-every", 1, "--checkpoint-every", 1)
+    assert (status, list(losses(out)), seen) == (0, [1, 2], [True, True])
+    assert err.count("no sample: no") == 2
+
+
+def test_a_finished_run_leaves_a_model_even_if_no_validation_was_the_best(train, tmp_path, monkeypatch):
+    nothing = Evaluation(float("nan"), float("nan"))
+    monkeypatch.setattr("gptcli.train.run.evaluate", lambda *_arguments, **_options: nothing)
+    assert train("model", "--steps", 2)[0] == 0
+    assert (tmp_path / "model" / "model.safetensors").exists()
 
 
 def test_the_schedule_warms_up_and_falls_along_half_a_cosine():

@@ -304,7 +304,7 @@ class TestRefusals:
         folder = save_huggingface(model, tmp_path, n_layer=3)
         assert "says n_layers 3, and the tensors next to it have n_layers 2" in fails(folder)
         for change, message in (
-            ({"scale_attn_weights": False}, "scale_attn_weights"),
+            ({"add_cross_attention": True}, "add_cross_attention"),
             ({"n_head": 5}, "n_heads must divide emb_dim"),
             ({"n_head": "4"}, "n_heads must be a whole number"),
             ({"n_embd": "x"}, "says emb_dim x"),

@@ -53,7 +53,7 @@ class Describer:
             n_experts=n_experts,
             n_chosen=s.n_experts_per_token,
             n_qkv=len(qkv),
-            score_scale=s.head_dim**-0.5,
+            score_scale=s.score_scale(index),
         )
 
     def _feed_forwards(self, prefix: str) -> list[library.FeedForward]:
