@@ -16,7 +16,7 @@ from gptcli.decode.request import DecodeRequest, banned_ids, new_processors, pre
 from gptcli.decode.sampling import Sampler
 from gptcli.decode.select import GeneratedToken
 from gptcli.decode.speculation import Speculator
-from gptcli.errors import NumericsError, UsageError
+from gptcli.errors import GptcliError, NumericsError, UsageError
 
 if TYPE_CHECKING:
     from gptcli.runtime import LoadedModel
@@ -205,7 +205,7 @@ class _BatchRun:
             request = prepare_request(
                 record.prompt, self._tokenizer, self._model.config, options, record.max_new_tokens
             )
-        except UsageError as error:
+        except GptcliError as error:
             self._done[record.index] = Result(record, error=str(error))
             return
         completions = [Completion(request, self._tokenizer) for _ in range(options.num_samples)]

@@ -165,8 +165,12 @@ class GenerateArguments(options.ModelArguments):
             "N|auto",
         ),
     ] = "auto"
-    resume: Annotated[bool, option("--resume", "Continue an existing --output.", MANY)] = False
-    force: Annotated[bool, option("--force", "Overwrite an existing --output.", MANY)] = False
+    resume: Annotated[bool, option("--resume", "Continue an existing --output of the same run.", MANY)] = (
+        False
+    )
+    force: Annotated[
+        bool, option("--force", "Overwrite an existing --output; with --resume, continue any.", MANY)
+    ] = False
     fail_fast: Annotated[
         bool, option("--fail-fast", "Stop at the first error instead of writing an error record.", MANY)
     ] = False

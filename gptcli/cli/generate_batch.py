@@ -20,6 +20,7 @@ from gptcli.cli.prompt_records import choose_format, count_records, open_input, 
 from gptcli.cli.read_ahead import ReadAhead
 from gptcli.cli.record_file import RecordFile
 from gptcli.cli.result_writer import ResultWriter
+from gptcli.cli.run_facts import run_facts
 from gptcli.errors import GptcliError, UsageError, count
 
 if TYPE_CHECKING:
@@ -49,8 +50,6 @@ def check_batch(arguments: GenerateArguments) -> None:
     if source.is_dir():
         raise UsageError(f"--input {source}: is a folder")
     _batch_size(arguments.batch_size)
-    if arguments.resume and arguments.force:
-        raise UsageError("--resume continues the output file, --force overwrites it; give one of them")
     if output is None:
         if arguments.resume or arguments.force:
             raise UsageError("--resume and --force need an --output file")
@@ -77,7 +76,7 @@ def generate_batch(
         arguments = replace(arguments, output=None, resume=False)
     with ExitStack() as opened:
         # The files are opened before the model is loaded, so that their faults come first.
-        file = _open_output(arguments, opened)
+        file = _open_output(arguments, run_facts(source, options, loading), opened)
         prompts = _open_input(arguments, file, group, opened)
         done = _Counts() if file is None else _Counts(file.n_records, file.n_errors)
         if done.n_records:
@@ -97,6 +96,8 @@ def generate_batch(
                 writer.write(result)
                 done.add(result)
                 bar.advance(done.n_records, done.n_tokens)
+        if file is not None:
+            file.begin()  # there may have been no prompt
     if arguments.stats:
         seconds = time.perf_counter() - start
         print_stderr(_stats_line(done.n_records - n_resumed, done.n_tokens, seconds, size, model))
@@ -126,10 +127,10 @@ class _Counts:
         self.n_tokens += 0 if result.output is None else result.output.n_tokens
 
 
-def _open_output(arguments: GenerateArguments, opened: ExitStack) -> RecordFile | None:
+def _open_output(arguments: GenerateArguments, facts: dict[str, Any], opened: ExitStack) -> RecordFile | None:
     if arguments.output is None:
         return None
-    file = RecordFile(arguments.output, resume=arguments.resume, force=arguments.force)
+    file = RecordFile(arguments.output, facts, resume=arguments.resume, force=arguments.force)
     opened.callback(file.close)
     return file
 
@@ -141,9 +142,14 @@ def _open_input(
     records: Iterator[PromptRecord] = iter(())
     if group is None or group.is_first:
         path, input_format = _input(arguments)
-        records = read_records(open_input(path), input_format, arguments.column)
-    if file is not None and arguments.resume:
-        file.skip_done(records)
+        stream = open_input(path)
+        records = read_records(stream, input_format, arguments.column)
+        if file is not None and arguments.resume:
+            try:
+                file.skip_done(records)
+            except UsageError:
+                stream.close()
+                raise
     read_ahead: ReadAhead[PromptRecord] = ReadAhead(records, READ_AHEAD)
     opened.callback(read_ahead.close)
     if group is None:

@@ -1,7 +1,5 @@
 """The way from a model source to this process's shard, after all processes have agreed on the source."""
 
-import hashlib
-
 import torch
 
 from gptcli.config.cost import kv_bytes_per_token
@@ -15,12 +13,8 @@ from gptcli.parallel.shard import shard_of_checkpoint, shard_of_random_model
 from gptcli.system.device import Device, free_bytes
 from gptcli.system.memory import require_memory
 from gptcli.version import __version__
-from gptcli.weights.header import Checkpoint, TensorInfo
-from gptcli.weights.mapped import open_file
+from gptcli.weights.fingerprint import fingerprint
 from gptcli.weights.source import ModelSource
-
-# Bytes of each tensor that are compared, at its beginning and at its end: two trainings differ everywhere.
-COMPARED_BYTES = 4096
 
 
 def load_shard(
@@ -43,9 +37,8 @@ def load_shard(
     settings: dict[str, object] = {"gptcli version": __version__, "config": config.model_dump(), "seed": seed}
     settings |= {"dtype": str(dtype), "device type": group.device.type}
     if source.plan is not None:
-        settings["weights file"] = _fingerprint(source.plan.checkpoint)
-    if source.tokenizer_source is not None:
-        settings["tokenizer"] = source.tokenizer_source.fingerprint
+        settings["weights file"] = fingerprint(source.plan.checkpoint)
+    settings["tokenizer"] = source.tokenizer_fingerprint
     group.require_same(settings)
     weights = parameters_per_rank(config, ranks) * dtype.itemsize
     cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)
@@ -66,20 +59,3 @@ def parallel_engine(model: GPTModel, group: ProcessGroup) -> TorchEngine:
     assert isinstance(model, ParallelGPTModel)
     model.parallelize(group)
     return TorchEngine(model, f"PyTorch, {group.ranks.world_size} processes by {group.backend}")
-
-
-def _fingerprint(checkpoint: Checkpoint) -> str:
-    """Return a hash of a weights file's header and of a few bytes of each tensor."""
-    digest = hashlib.sha256()
-    for name, tensor in sorted(checkpoint.tensors.items()):
-        digest.update(repr((name, tensor.dtype, tensor.shape)).encode())
-        digest.update(_first_and_last_bytes(tensor))
-    return digest.hexdigest()
-
-
-def _first_and_last_bytes(tensor: TensorInfo) -> bytes:
-    with open_file(tensor.file, tensor.stamp) as file:
-        file.seek(tensor.data_start + tensor.begin)
-        beginning = file.read(min(COMPARED_BYTES, tensor.n_bytes))
-        file.seek(tensor.data_start + max(tensor.begin, tensor.end - COMPARED_BYTES))
-        return beginning + file.read(min(COMPARED_BYTES, tensor.n_bytes))

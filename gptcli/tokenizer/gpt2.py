@@ -1,17 +1,20 @@
 """GPT-2's byte-pair encoding by tiktoken, with the vocabulary that ships here: no network, no cache."""
 
+from __future__ import annotations
+
 import re
 import zlib
 from collections.abc import Iterator, Sequence
-from functools import cache
+from functools import cache, cached_property
 from importlib.resources import files
-
-import tiktoken
-from tiktoken_ext.openai_public import r50k_pat_str
+from typing import TYPE_CHECKING
 
 from gptcli.config.choices import GPT2_END_OF_TEXT
 from gptcli.tokenizer.detokenizer import ByteDetokenizer
 from gptcli.tokenizer.limits import library_call, require_memory_for
+
+if TYPE_CHECKING:
+    import tiktoken
 
 END_OF_TEXT = "<|endoftext|>"
 
@@ -38,6 +41,9 @@ def read_ranks() -> list[bytes]:
 @cache
 def gpt2_encoding(n_ranks: int = GPT2_END_OF_TEXT) -> tiktoken.Encoding:
     """Return tiktoken's `gpt2` encoding of the first `n_ranks` tokens; end of text has the next id."""
+    import tiktoken
+    from tiktoken_ext.openai_public import r50k_pat_str
+
     return tiktoken.Encoding(
         "gpt2",
         pat_str=r50k_pat_str,
@@ -56,7 +62,11 @@ class GPT2Encoding:
         self.name = "gpt2" if n_ranks == GPT2_END_OF_TEXT else "gpt2-first-ranks"
         self.begin_of_text = self.end_of_text = n_ranks
         self.n_tokens = n_ranks + 1
-        self._tiktoken = gpt2_encoding(n_ranks)
+        self._n_ranks = n_ranks
+
+    @cached_property
+    def _tiktoken(self) -> tiktoken.Encoding:
+        return gpt2_encoding(self._n_ranks)
 
     def encode(self, text: str, *, plain: bool, begins: bool) -> list[int]:  # noqa: ARG002 - GPT-2 adds none
         """Return the ids of `text`; `<|endoftext|>` in it is the special token, or text if it is `plain`."""

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from gptcli.errors import ResourceError
+from gptcli.errors import ResourceError, UsageError
 from gptcli.system.memory import available_bytes, require_memory
 
 
@@ -16,13 +16,21 @@ def require_memory_for(text: str, bytes_per_byte: int) -> None:
 
 @contextmanager
 def library_call(library: str) -> Iterator[None]:
-    """Raise `ResourceError` for a panic of a Rust library, which is a `BaseException` and no `Exception`."""
+    """Raise errors of ours for those of a Rust library.
+
+    Its panic, which is a `BaseException` and no `Exception`, becomes a `ResourceError`; what it says about a
+    text becomes a `UsageError`.
+    """
     try:
         yield
+    except MemoryError:
+        raise
     except BaseException as error:
+        reason = str(error).partition("\n")[0][:200]
+        if isinstance(error, Exception):
+            raise UsageError(f"the library {library} cannot take this text ({reason})") from None
         if type(error).__name__ != "PanicException":
             raise
-        reason = str(error).partition("\n")[0][:200]
         raise ResourceError(
             f"the library {library} failed ({reason}), as it does without memory; give a shorter text"
         ) from None

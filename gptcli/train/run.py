@@ -83,7 +83,7 @@ class TrainingRun:
         """
         self.settings, self.options, self._log, self._note = settings, options, log, note
         config = source.config
-        self.tokenizer, self._tokenizer_source = source.tokenizer, source.tokenizer_source
+        self.tokenizer, self._tokenizer_fingerprint = source.tokenizer, source.tokenizer_fingerprint
         _check_memory(config, device)
         _make_folder(options)
         self._sample_ids = self._encode_sample_prompt()
@@ -228,9 +228,10 @@ class TrainingRun:
 
     def _settings_and_data(self) -> dict[str, Any]:
         """Return what must be the same when the run is resumed."""
-        same = self.settings.as_dict() | {"training tokens": len(self.ids)}
-        tokenizer = self._tokenizer_source
-        return same if tokenizer is None else same | {"tokenizer": tokenizer.fingerprint}
+        return self.settings.as_dict() | {
+            "training tokens": len(self.ids),
+            "tokenizer": self._tokenizer_fingerprint,
+        }
 
     def _write(self, record: dict[str, Any]) -> None:
         with (self.options.output / LOG).open("a", encoding="utf-8") as file:

@@ -53,6 +53,12 @@ class ModelSource:
         return Tokenizer(self.config, None if source is None else source.encoding)
 
     @property
+    def tokenizer_fingerprint(self) -> str:
+        """A short text that tells one tokenizer from another."""
+        source = self.tokenizer_source
+        return self.config.tokenizer if source is None else source.fingerprint
+
+    @property
     def config(self) -> ModelConfig:
         """Return the model's config."""
         return self.resolved.config

@@ -14,6 +14,7 @@ import pytest
 
 from gptcli.cli.record_file import RecordFile
 from gptcli.errors import count
+from tests.models import lively_model, save_huggingface, tiny_config
 
 PROMPTS = ["Hello, I am", "Hi", "", "x " * 50, "The [bold]king[/bold]", "€ 😀", "a\tb"]
 
@@ -202,11 +203,80 @@ class TestTheFile:
         source, target = done
         target.write_text("\n".join(change(target.read_text().splitlines())) + "\n")
         before = target.read_bytes()
-        result = cli("generate", "-i", source, "-o", target, "--resume", *tiny)
+        result = cli("generate", "-i", source, "-o", target, "-n", 4, "--resume", *tiny)
         assert result.status == 2
         assert message in result.err
         assert "--force overwrites the file" in result.err
         assert target.read_bytes() == before
+
+    @pytest.mark.parametrize(
+        ("options", "change"),
+        [
+            (("-n", 3), "max new tokens was 4 and is 3"),
+            (("--temperature", 0.5), "temperature was null and is 0.5"),
+            (("--stop", "x"), 'stops was [] and is ["x"]'),
+            (("--logprobs",), "logprobs was false and is true"),
+            (("--quantize", "int8"), "quantize was false and is true"),
+            (("--dtype", "bfloat16"), 'dtype was "auto" and is "bfloat16"'),
+        ],
+        ids=str,
+    )
+    def test_records_of_other_options_are_not_resumed_unless_forced(self, cli, tiny, done, options, change):
+        source, target = done
+        lines = target.read_bytes().splitlines(keepends=True)
+        target.write_bytes(b"".join(lines[:3]))
+        arguments = ("generate", "-i", source, "-o", target, "-n", 4, *tiny, *options, "--resume")
+        result = cli(*arguments)
+        assert result.status == 2
+        assert f"was written by another run: {change}; " in result.err
+        assert "--resume --force continues it all the same" in result.err
+        assert target.read_bytes() == b"".join(lines[:3])
+        assert cli(*arguments, "--force").status == 0
+        assert target.read_bytes().startswith(b"".join(lines[:3]))
+        assert len(target.read_bytes().splitlines()) == len(lines)
+
+    def test_records_of_other_weights_are_not_resumed(self, cli, tiny, done, tmp_path):
+        source, target = done
+        other = save_huggingface(lively_model(tiny_config(vocab_size=50257), 5), tmp_path / "other")
+        result = cli("generate", "-i", source, "-o", target, "-n", 4, "--resume", "-w", other)
+        assert (result.status, "it had other weights" in result.err) == (2, True)
+        assert cli("generate", "-i", source, "-o", target, "-n", 4, "--resume", *tiny).status == 0
+
+    @pytest.mark.parametrize("content", [b'{"precious": 1}', b"precious\n", b"\x00\x01binary"], ids=str)
+    @pytest.mark.parametrize("options", [(), ("--force",)])
+    def test_a_file_that_never_held_records_is_never_touched(self, cli, tiny, done, content, options):
+        source, target = done
+        target.write_bytes(content)
+        result = cli("generate", "-i", source, "-o", target, "-n", 4, "--resume", *tiny, *options)
+        assert result.status == 2
+        assert target.read_bytes() == content
+        (target.parent / f".{target.name}.run").unlink()
+        assert cli("generate", "-i", source, "-o", target, "-n", 4, "--resume", *tiny).status == 2
+        assert target.read_bytes() == content
+
+    @pytest.mark.parametrize(
+        "options",
+        [
+            ("--temperature", "nan"),
+            ("--device", "cuda:7"),
+            ("--batch-size", "0"),
+            ("--fail-fast", "--overflow", "stop"),
+            ("--column", "x"),
+            ("-w", "nowhere"),
+            ("--quantize", "int8", "--speculate", "self"),
+        ],
+        ids=str,
+    )
+    def test_force_leaves_the_old_output_until_there_is_a_new_record(self, cli, tiny, done, options):
+        source, target = done
+        (source.parent / "long.txt").write_text("a " * 500)
+        before = target.read_bytes()
+        arguments = ("generate", "-i", source.parent / "long.txt", "-n", 1, *tiny, *options)
+        assert cli(*arguments, "-o", target, "--force").status in (1, 2)
+        assert target.read_bytes() == before
+        new = target.with_name("new.jsonl")
+        assert cli(*arguments, "-o", new).status in (1, 2)
+        assert not new.exists()
 
     def test_an_error_that_was_written_still_counts_when_resumed(self, cli, tiny, tmp_path):
         source, target = tmp_path / "p.jsonl", tmp_path / "r.jsonl"
@@ -301,10 +371,10 @@ class TestInterrupted:
     def test_half_a_record_does_not_count(self, tmp_path):
         target = tmp_path / "r.jsonl"
         target.write_text('{"id": 1}\n{"id": 2}\n{"id')
-        file = RecordFile(target, resume=True, force=False)
+        file = RecordFile(target, {}, resume=True, force=True)
         assert file.count() == 2
         file.close()
-        device = RecordFile(Path("/dev/null"), resume=False, force=False)
+        device = RecordFile(Path("/dev/null"), {}, resume=False, force=False)
         assert device.count() is None
         device.close()
 
@@ -378,7 +448,6 @@ def test_the_progress_bar_is_on_stderr_and_only_on_a_terminal(tiny, tmp_path):
         (("-i", "p.txt", "--batch-size", "0"), "--batch-size '0': expected auto"),
         (("-i", "p.txt", "--batch-size", "many"), "--batch-size 'many': expected auto"),
         (("-i", "p.txt", "--resume"), "need an --output file"),
-        (("-i", "p.txt", "--resume", "--force", "-o", "r.jsonl"), "give one"),
         (("-i", "p.txt", "-o", "r.txt"), "give a name ending in .jsonl"),
         (("-i", "p.jsonl", "-o", "p.jsonl", "--force"), "is the input file as well"),
         (("Hi", "--resume"), "need --input"),
