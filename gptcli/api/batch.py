@@ -16,8 +16,7 @@ from gptcli.decode.request import DecodeRequest, banned_ids, new_processors, pre
 from gptcli.decode.sampling import Sampler
 from gptcli.decode.select import GeneratedToken
 from gptcli.decode.speculation import Speculator
-from gptcli.errors import NumericsError, UsageError
-from gptcli.tokenizer import Tokenizer
+from gptcli.errors import GptcliError, NumericsError, UsageError
 
 if TYPE_CHECKING:
     from gptcli.runtime import LoadedModel
@@ -144,7 +143,7 @@ class _BatchRun:
         first_index: int,
     ) -> None:
         self._model, self._options, self._source, self._size = model, options, source, size
-        self._tokenizer = Tokenizer(model.config)
+        self._tokenizer = model.tokenizer
         banned_ids(options, self._tokenizer)  # raises now, and not for each record
         self._read_index = self._result_index = first_index
         self._waiting: list[SequenceState] = []  # sorted by length, the longest last
@@ -206,7 +205,7 @@ class _BatchRun:
             request = prepare_request(
                 record.prompt, self._tokenizer, self._model.config, options, record.max_new_tokens
             )
-        except UsageError as error:
+        except GptcliError as error:
             self._done[record.index] = Result(record, error=str(error))
             return
         completions = [Completion(request, self._tokenizer) for _ in range(options.num_samples)]

@@ -13,7 +13,6 @@ from gptcli.decode.loop import decode
 from gptcli.decode.options import GenerationOptions
 from gptcli.decode.request import DecodeRequest, new_processors, prepare_request
 from gptcli.errors import UsageError
-from gptcli.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from gptcli.runtime import LoadedModel
@@ -75,13 +74,13 @@ class Generation:
         if options.speculation == "self":
             model.prepare_draft_model()  # now, so that an error comes before any text
         self._model, self._request, self._options = model, request, options
-        self._tokenizer = Tokenizer(model.config)
+        self._tokenizer = model.tokenizer
         self._completions: list[Completion] = []
 
     @classmethod
     def of_prompt(cls, model: LoadedModel, prompt: str, options: GenerationOptions) -> Generation:
         """Return the generation for a prompt; raises `UsageError` for one that the model cannot take."""
-        request = prepare_request(prompt, Tokenizer(model.config), model.config, options)
+        request = prepare_request(prompt, model.tokenizer, model.config, options)
         return cls(model, request, options)
 
     def stream(self, sample: int) -> Iterator[StreamedToken]:

@@ -23,6 +23,7 @@ def load_model(
     config: str | Path | None = None,
     overrides: Iterable[str] = (),
     pretrained: bool = False,
+    tokenizer: str | Path | None = None,
     device: str = "auto",
     dtype: str = "auto",
     quantize: Literal["int8"] | None = None,
@@ -34,7 +35,8 @@ def load_model(
 
     Without weights a preset gets those that ship with it (`stories`); any other preset, or a config, gets
     random weights drawn from `seed`. With no arguments the model is `stories`. `overrides` are `KEY=VALUE`;
-    `pretrained` fetches the preset's official weights. `engine` is `native`, `torch`, or `auto`: the fastest.
+    `pretrained` fetches the preset's official weights. `tokenizer` is a file or folder, by default that next
+    to the weights, or GPT-2's. `engine` is `native`, `torch`, or `auto`: the fastest.
     `threads` are those of the native kernels, or PyTorch's in the whole process. The result's `notes` are
     those that the command line prints. Raises the errors of `gptcli.errors`.
     """
@@ -46,6 +48,7 @@ def load_model(
         config=None if config is None else Path(config),
         overrides=overrides,
         pretrained=pretrained,
+        tokenizer=tokenizer,
     )
     return load(
         source,

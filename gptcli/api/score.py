@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING
 from gptcli.decode.scoring import CHUNK_TOKENS, score_windows, windows
 from gptcli.decode.text_chunks import encode_chunks
 from gptcli.errors import UsageError
-from gptcli.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from gptcli.runtime import LoadedModel
@@ -81,7 +80,7 @@ def score_growing(
 
     def ids() -> Iterator[int]:
         nonlocal n_bytes, n_tokens
-        for chunk, chunk_ids in encode_chunks(pieces, Tokenizer(model.config)):
+        for chunk, chunk_ids in encode_chunks(pieces, model.tokenizer):
             n_bytes += len(chunk.encode())
             n_tokens += len(chunk_ids)
             yield from chunk_ids
@@ -102,7 +101,7 @@ def score_texts(
 
     Takes and raises what `score_text` does.
     """
-    tokenizer, length = Tokenizer(model.config), model.config.context_length
+    tokenizer, length = model.tokenizer, model.config.context_length
     stride = check_stride(stride, length)
     for group in _groups((text, tokenizer.encode(text)) for text in texts):
         cut = [list(windows(ids, length, stride)) for _, ids in group]

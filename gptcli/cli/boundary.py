@@ -31,6 +31,8 @@ OUT_OF_MEMORY = "out of memory; take a smaller preset, a smaller --dtype, or few
 def main(app: typer.Typer, program: str) -> NoReturn:
     """Run a command line on this process's arguments and streams, and leave with its exit status."""
     exit_on_signal()
+    # Without memory, a backtrace of the tokenizers' Rust libraries takes a lock that is never released.
+    os.environ["RUST_BACKTRACE"] = "0"
     if sys.stderr is None:  # closed by the process that started us
         sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
     force_utf8(sys.stderr, errors="backslashreplace")

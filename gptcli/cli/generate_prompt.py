@@ -15,7 +15,6 @@ from gptcli.cli.processes import load_model
 from gptcli.cli.prompt import read_prompt
 from gptcli.cli.record import json_record, stats_line
 from gptcli.errors import count
-from gptcli.tokenizer import Tokenizer
 
 
 def generate_prompt(
@@ -32,7 +31,7 @@ def generate_prompt(
     check_writable(output)
     prompt = read_prompt(arguments.prompt or [], notes) if is_first else ""
     prompt = prompt if group is None else group.broadcast_object(prompt)
-    request = prepare_request(prompt, Tokenizer(source.config), source.config, options)
+    request = prepare_request(prompt, source.tokenizer, source.config, options)
     notes.warn(request.warning())
     notes.note(request.note())
     model = load_model(source, notes, cache_tokens=request.cache_tokens, **loading)

@@ -12,6 +12,7 @@ from gptcli.errors import UsageError
 
 if TYPE_CHECKING:  # it imports pydantic
     from gptcli.config.presets import ResolvedConfig
+    from gptcli.weights.source import ModelSource
 
 PASS, NUMBERS, GRADIENTS = "One forward pass", "The numbers in a file", "Gradients"
 SCORE = "How well a model predicts a text"
@@ -163,6 +164,10 @@ class InspectArguments(options.ModelArguments):
             raise UsageError(
                 "--tensor-stats, --check and --diff read a weights file; give one with --weights"
             )
+        if of_numbers and self.tokenizer is not None:
+            raise UsageError(
+                "--tokenizer is for texts; --tensor-stats, --check and --diff read numbers alone"
+            )
         scores_text = self.score is not None
         if sum((of_numbers, self.gradients, self.looks_inside, scores_text)) > 1 or (
             (of_numbers or scores_text) and self.prompt is not None
@@ -216,4 +221,18 @@ class InspectArguments(options.ModelArguments):
         """Return the config that the options name."""
         from gptcli.config.presets import resolve_options
 
+        if self.tokenizer is not None:
+            return self.random_source().resolved
         return resolve_options(self.preset, self.config, self.set or ())
+
+    def random_source(self) -> "ModelSource":
+        """Return the model with random weights that the options name."""
+        from gptcli.weights.source import select_source
+
+        return select_source(
+            preset=self.preset,
+            config=self.config,
+            overrides=self.set or (),
+            tokenizer=self.tokenizer,
+            use_shipped=False,
+        )

@@ -112,6 +112,17 @@ Pretrained = Annotated[
         rich_help_panel=MODEL,
     ),
 ]
+Tokenizer = Annotated[
+    Path | None,
+    typer.Option(
+        "--tokenizer",
+        parser=parse_path,
+        metavar="FILE|DIR",
+        help="A tokenizer.json, or a folder with one or with vocab.json and merges.txt; default: that next to"
+        " the weights, or GPT-2's.",
+        rich_help_panel=MODEL,
+    ),
+]
 Device = Annotated[
     str,
     typer.Option(
@@ -170,6 +181,7 @@ class ModelArguments:
     set: Set = None
     weights: Weights = None
     pretrained: Pretrained = False
+    tokenizer: Tokenizer = None
 
     def source(self, notes: Notes, *, use_shipped: bool = True) -> "ModelSource":
         """Return the model that the options name, and print its notes; a repository's weights are fetched."""
@@ -181,6 +193,7 @@ class ModelArguments:
             config=self.config,
             overrides=self.set or (),
             pretrained=self.pretrained,
+            tokenizer=self.tokenizer,
             use_shipped=use_shipped,
             show_progress=shows_progress(notes),
         )

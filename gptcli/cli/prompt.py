@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from gptcli.cli.bounded import read_bounded
 from gptcli.cli.output import Notes
 from gptcli.errors import UsageError
 from gptcli.system.text_file import decode_text
@@ -12,7 +13,8 @@ from gptcli.system.text_file import decode_text
 def read_prompt(words: Sequence[str], notes: Notes) -> str:
     """Return the prompt: the argument, or stdin for `-` and for no argument. Nothing else reads stdin.
 
-    Raises `UsageError` for several arguments, and for none if stdin is a terminal.
+    Raises `UsageError` for several arguments, for none if stdin is a terminal, and for more than
+    any prompt can be.
     """
     if len(words) > 1:
         whole = " ".join(words)
@@ -25,7 +27,7 @@ def read_prompt(words: Sequence[str], notes: Notes) -> str:
         raise UsageError("stdin is closed; give the prompt as an argument")
     if not words and sys.stdin.isatty():
         raise UsageError('no prompt: give one in quotes, as in gptcli generate "Hello, I am", or pipe it in')
-    text = _decode(sys.stdin.buffer.read(), notes)
+    text = _decode(read_bounded(sys.stdin.buffer, "stdin"), notes)
     return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 

@@ -32,6 +32,7 @@ def json_record(
         "model": {
             "preset": source.preset,
             "weights": source.weights,
+            "tokenizer": source.tokenizer.name,
             "parameters": count_parameters(model.config),
             "weight_bytes": model.weight_bytes,
         },

@@ -18,14 +18,15 @@ WITHOUT_EFFECT = ("use_cache", "speculation", "draft_tokens")
 
 
 def run_facts(source: "ModelSource", options: "GenerationOptions", loading: dict[str, Any]) -> dict[str, Any]:
-    """Return what decides the text: the weights, their dtype, and every option of decoding."""
+    """Return what decides the text: the weights, their dtype, the tokenizer, and every option of decoding."""
     from gptcli.weights.fingerprint import fingerprint
 
     facts = {key: value for key, value in asdict(options).items() if key not in WITHOUT_EFFECT}
     if options.sampling.temperature == 0:  # nothing is drawn
         del facts["seed"]
     weights = source.config.model_dump_json() if source.plan is None else fingerprint(source.plan.checkpoint)
-    facts |= {"weights": weights, "dtype": loading["dtype"], "quantize": loading["quantize"]}
+    facts |= {"weights": weights, "tokenizer": source.tokenizer_fingerprint}
+    facts |= {"dtype": loading["dtype"], "quantize": loading["quantize"]}
     if source.plan is None:
         facts["weights drawn from seed"] = loading["seed"]
     return dict(json.loads(json.dumps(facts)))  # as they are read again
@@ -64,6 +65,6 @@ def check_facts(records: Path, facts: dict[str, Any]) -> None:
 
 
 def _change(key: str, before: Any, now: Any) -> str:
-    if key == "weights":
-        return "it had other weights"
+    if key in ("weights", "tokenizer"):
+        return f"it had other {key}" if key == "weights" else "it had another tokenizer"
     return f"{key.replace('_', ' ')} was {json.dumps(before)} and is {json.dumps(now)}"

@@ -11,6 +11,9 @@ from gptcli.errors import ConfigError
 # A config is a dozen scalars; a larger file is not one.
 MAX_CONFIG_BYTES = 1 << 18
 
+# `git clone` without Git LFS leaves this text in place of a large file. Source: the Git LFS specification.
+LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
+
 
 def read_config_file(path: Path) -> dict[str, Any]:
     """Read the keys and values of a `.json`, `.yaml` or `.yml` file; the text of any other tells its format.

@@ -14,7 +14,7 @@ from gptcli.config.model_config import KEYS, ModelConfig, build_config
 from gptcli.config.nanogpt import from_nanogpt, is_nanogpt
 from gptcli.errors import ConfigError, UsageError
 
-Origin = Literal["default", "preset", "weights", "file", "flag"]
+Origin = Literal["default", "preset", "tokenizer", "weights", "file", "flag"]
 
 DEFAULT_PRESET = "gpt-124m"
 ALIASES = {"gpt2": "gpt2-small", "gpt2-124m": "gpt2-small", "gpt2-355m": "gpt2-medium"} | {
@@ -150,12 +150,19 @@ def resolve(sources: Iterable[ConfigSource]) -> ResolvedConfig:
     return ResolvedConfig(config, {key: origin[key] for key in KEYS}, preset)
 
 
+def default_sources(
+    preset: str | None, config: Path | None, assignments: Iterable[str]
+) -> list[ConfigSource]:
+    """Return the sources that the options name, from `DEFAULT_PRESET` on without preset and config."""
+    sources = sources_from_options(preset, config, assignments)
+    if preset is None and config is None:
+        sources.insert(0, preset_source(DEFAULT_PRESET))
+    return sources
+
+
 def resolve_options(preset: str | None, config: Path | None, assignments: Iterable[str]) -> ResolvedConfig:
     """Return the config that `--preset`, `--config` and `--set` describe.
 
     Without the first two it is that of `DEFAULT_PRESET`. Raises `UsageError` and `ConfigError`.
     """
-    sources = sources_from_options(preset, config, assignments)
-    if preset is None and config is None:
-        sources.insert(0, preset_source(DEFAULT_PRESET))
-    return resolve(sources)
+    return resolve(default_sources(preset, config, assignments))

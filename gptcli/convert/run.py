@@ -26,6 +26,7 @@ from gptcli.convert.plan import (
 from gptcli.convert.source import open_source
 from gptcli.convert.tensors import Tensors
 from gptcli.errors import ResourceError, UsageError
+from gptcli.tokenizer.files import TOKENIZER_FILES
 from gptcli.weights.detect import detect_layout
 from gptcli.weights.folders import INDEX, SINGLE
 from gptcli.weights.head import resolve_head
@@ -39,15 +40,7 @@ OutputDType = Literal["float32", "bfloat16", "float16", "int8"]
 # The biases of GPT-2 in transformers; where a model has none, they are zero.
 BIASES = ("qkv_bias", "attn_out_bias", "ffn_bias", "norm_bias")
 # What belongs to a checkpoint and is copied as it is.
-COPIED = (
-    "tokenizer.json",
-    "tokenizer_config.json",
-    "vocab.json",
-    "merges.txt",
-    "added_tokens.json",
-    "special_tokens_map.json",
-    "generation_config.json",
-)
+COPIED = (*TOKENIZER_FILES, "generation_config.json")
 
 
 @dataclass(frozen=True)

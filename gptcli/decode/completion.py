@@ -35,6 +35,7 @@ class Completion:
 
     def __post_init__(self) -> None:
         self._stream = TextStream(self.request.stops)
+        self._detokenizer = self.tokenizer.detokenizer(self.request.prompt_ids)
         if self.request.max_tokens == 0:
             self.finish()
 
@@ -62,9 +63,8 @@ class Completion:
         if token.token_id in self.request.eos_token_ids:
             self.finish_reason = "eos"
             return self.finish()
-        data = self.tokenizer.token_bytes(token.token_id)
-        self.ids_without_text += data is None
-        piece = self._append_text(self._stream.feed(data or b""))
+        self.ids_without_text += self.tokenizer.token_bytes(token.token_id) is None
+        piece = self._append_text(self._stream.feed(self._detokenizer.feed(token.token_id)))
         if self._stream.stopped or len(self.ids) == self.request.max_tokens:
             piece += self.finish()
         return piece
@@ -74,7 +74,7 @@ class Completion:
         self.finished = True
         if self.finish_reason == "length" and len(self.ids) < self.request.max_new_tokens:
             self.finish_reason = "context"
-        piece = self._append_text(self._stream.close())
+        piece = self._append_text(self._stream.feed(self._detokenizer.close()) + self._stream.close())
         if self._stream.stopped:
             self.finish_reason = "stop"
         return piece

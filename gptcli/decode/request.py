@@ -26,7 +26,7 @@ class DecodeRequest:
     eos_token_ids: frozenset[int] = frozenset()  # those that end a completion
     slide: bool = True
     banned_ids: tuple[tuple[int, ...], ...] = ()
-    beginning: str = ""  # the token that an empty prompt begins with
+    begin_text: str = ""  # the token that an empty prompt begins with
 
     @property
     def prompt_tokens_used(self) -> int:
@@ -62,7 +62,7 @@ class DecodeRequest:
         n = self.tokens_until_full
         lengths = f"{self._lengths()}, room for {n}"
         if not self.prompt:
-            return f"the prompt is empty; decoding starts from {self.beginning}"
+            return f"the prompt is empty; decoding starts from {self.begin_text}"
         if self.max_new_tokens <= n or not n:
             return None
         if self.slide:
@@ -88,15 +88,10 @@ def prepare_request(
     Raises `UsageError` for a prompt that the model cannot take, and for banned texts that it does not have.
     """
     ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt))
-    beginning = ""
+    begin_text = ""
     if not ids:
-        if config.bos_token_id is None:
-            raise UsageError(
-                "the prompt is empty, and this model has no token that begins a text (bos_token_id);"
-                " give a prompt"
-            )
-        ids = (config.bos_token_id,)
-        beginning = tokenizer.decode(ids) or f"token {config.bos_token_id}"
+        ids = tokenizer.begin_ids()
+        begin_text = tokenizer.decode(ids) or f"token {ids[0]}"
     slide = options.overflow == "slide"
     if len(ids) > config.context_length and not slide:
         raise UsageError(
@@ -113,7 +108,7 @@ def prepare_request(
         frozenset() if options.ignore_eos else config.eos_token_ids,
         slide,
         banned_ids(options, tokenizer),
-        beginning,
+        begin_text,
     )
 
 
@@ -136,9 +131,9 @@ def banned_ids(options: GenerationOptions, tokenizer: Tokenizer) -> tuple[tuple[
 def _forms(text: str, tokenizer: Tokenizer) -> Iterator[tuple[int, ...]]:
     """Yield the tokens of a text, and for a word those that it has after a space."""
     try:
-        yield tuple(tokenizer.encode(text))
+        yield tuple(tokenizer.encode(text, begins=False))
     except UsageError:
         raise UsageError(f"--ban {text!r}: this model's vocabulary does not have its tokens") from None
     if not text[0].isspace():
         with suppress(UsageError):  # a small vocabulary may lack the form after a space
-            yield tuple(tokenizer.encode(f" {text}"))
+            yield tuple(tokenizer.encode(f" {text}", begins=False))

@@ -38,6 +38,7 @@ def load_shard(
     settings |= {"dtype": str(dtype), "device type": group.device.type}
     if source.plan is not None:
         settings["weights file"] = fingerprint(source.plan.checkpoint)
+    settings["tokenizer"] = source.tokenizer_fingerprint
     group.require_same(settings)
     weights = parameters_per_rank(config, ranks) * dtype.itemsize
     cache = kv_bytes_per_token(config, dtype.itemsize) * min(cache_tokens, config.context_length)

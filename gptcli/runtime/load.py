@@ -76,6 +76,7 @@ def load(
         load_seconds=time.perf_counter() - start,
         notes=(*source.notes, *notes, *dtype_notes),
         group=group,
+        get_tokenizer=lambda: source.tokenizer,
         **loaded,
     )
 

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gptcli.engine.native.draft import Int8DraftModel
     from gptcli.model.gpt import GPTModel
     from gptcli.parallel.process_group import ProcessGroup
+    from gptcli.tokenizer import Tokenizer
 
 
 @dataclass(frozen=True)
@@ -42,8 +43,14 @@ class LoadedModel:
     n_threads: int
     engine: Engine
     make_model: Callable[[], GPTModel]
+    get_tokenizer: Callable[[], Tokenizer]
     draft_model: Int8DraftModel | None = None
     group: ProcessGroup | None = None
+
+    @cached_property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer, read when it is first asked for."""
+        return self.get_tokenizer()
 
     @cached_property
     def model(self) -> GPTModel:

@@ -21,7 +21,7 @@ from gptcli.tokenizer import END_OF_TEXT, Tokenizer
 
 # Text is encoded in chunks of this size, so that a file larger than memory is never held whole. Without a
 # space or line break in so many characters more, it is no text.
-CHUNK_CHARACTERS, MAX_WORD_CHARACTERS = 1 << 22, 1 << 24
+CHUNK_CHARACTERS, MAX_WORD_CHARACTERS = 1 << 20, 1 << 24
 # A disk with less is full: a small compressed file may unpack to any size.
 MIN_FREE_BYTES = 1 << 28
 
@@ -52,7 +52,7 @@ def write_tokens(
         for source in sources:
             for chunk, ends_document in _chunks(option, source, note):
                 try:
-                    ids = tokenizer.encode(chunk)
+                    ids = tokenizer.encode(chunk, begins=False)
                 except UsageError as error:
                     raise UsageError(f"{option} {source}: {error}") from None
                 if ends_document and tokenizer.end_of_text is not None:
@@ -160,7 +160,7 @@ def _dtype(vocab_size: int) -> str:
 def _encode(tokenizer: Any, txt: str) -> list[int]:
     """Encode with our tokenizer, or with tiktoken's, which the tutorial passes."""
     if isinstance(tokenizer, Tokenizer):
-        return tokenizer.encode(txt)
+        return tokenizer.encode(txt, begins=False)
     ids: list[int] = tokenizer.encode(txt, allowed_special={END_OF_TEXT})
     return ids
 

@@ -21,7 +21,6 @@ from gptcli.model.gpt import GPTModel
 from gptcli.model.init import random_model
 from gptcli.runtime.torch_runtime import DTYPES
 from gptcli.system.memory import available_bytes, require_memory
-from gptcli.tokenizer import Tokenizer
 from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
 from gptcli.train.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
 from gptcli.train.evaluate import evaluate
@@ -84,10 +83,12 @@ class TrainingRun:
         """
         self.settings, self.options, self._log, self._note = settings, options, log, note
         config = source.config
-        self.tokenizer = Tokenizer(config)
+        self.tokenizer, self._tokenizer_fingerprint = source.tokenizer, source.tokenizer_fingerprint
         _check_memory(config, device)
         _make_folder(options)
-        self._sample_ids = self._encode_sample_prompt(config)
+        self._sample_ids = self._encode_sample_prompt()
+        if source.tokenizer_source is not None:
+            source.tokenizer_source.copy_to(options.output)
         self.ids, _ = self._tokenize("--data", options.data, "train.tokens", config)
         self.validation_ids, self.validation_bytes = self._tokenize(
             "--validation", options.validation, "validation.tokens", config
@@ -194,17 +195,14 @@ class TrainingRun:
             }
         )
 
-    def _encode_sample_prompt(self, config: ModelConfig) -> list[int]:
+    def _encode_sample_prompt(self) -> list[int]:
         """Return the ids that samples begin with; raises `UsageError` if the model does not have them."""
         if not self.options.sample_every:
             return []
         try:
-            ids = self.tokenizer.encode(self.options.sample_prompt)
+            return self.tokenizer.encode(self.options.sample_prompt) or list(self.tokenizer.begin_ids())
         except UsageError as error:
             raise UsageError(f"--sample-prompt: {error}") from None
-        if not ids and config.bos_token_id is None:
-            raise UsageError("--sample-prompt '': the model has no token that begins a text; give a prompt")
-        return ids or [config.bos_token_id or 0]
 
     def _sample(self) -> None:
         """Print a sample; a failure is a note, because the run goes on."""
@@ -214,7 +212,8 @@ class TrainingRun:
         except (GptcliError, RuntimeError, MemoryError) as error:
             self._note(f"no sample: {error or 'out of memory'}")
         else:
-            text = self.options.sample_prompt + self.tokenizer.decode([step.token_id for step in steps])
+            new_ids = [step.token_id for step in steps]
+            text = self.options.sample_prompt + self.tokenizer.decode(new_ids, after=self._sample_ids)
             self._note(f"sample: {text!r}")
         finally:
             self.model.train()
@@ -229,7 +228,10 @@ class TrainingRun:
 
     def _settings_and_data(self) -> dict[str, Any]:
         """Return what must be the same when the run is resumed."""
-        return self.settings.as_dict() | {"training tokens": len(self.ids)}
+        return self.settings.as_dict() | {
+            "training tokens": len(self.ids),
+            "tokenizer": self._tokenizer_fingerprint,
+        }
 
     def _write(self, record: dict[str, Any]) -> None:
         with (self.options.output / LOG).open("a", encoding="utf-8") as file:

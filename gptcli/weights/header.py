@@ -14,15 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from gptcli.config.dtypes import SAFETENSORS_DTYPES
+from gptcli.config.files import LFS_POINTER as LFS_POINTER
 from gptcli.config.files import parse_int, unique_keys
 from gptcli.config.shapes import Shape
 from gptcli.errors import WeightsError
 
 # The format allows 100 MB, but 10⁵ tensors need only about 10. A greater length is a corrupt one.
 MAX_HEADER_BYTES = 16 * 1024 * 1024
-
-# `git clone` without Git LFS leaves this text where the weights should be. Source: the Git LFS specification.
-LFS_POINTER = b"version https://git-lfs.github.com/spec/v1"
 
 MAX_DIMENSIONS = 64  # PyTorch's limit, too
 MAX_NAME_LENGTH = 1000
@@ -71,10 +69,14 @@ class Checkpoint:
         return tuple(dict.fromkeys(tensor.file for tensor in self.tensors.values()))
 
     @property
+    def folder(self) -> Path:
+        """The folder of the weights."""
+        return self.path if self.path.is_dir() else self.path.parent
+
+    @property
     def config_path(self) -> Path | None:
         """The `config.json` in the folder of the weights, or None."""
-        folder = self.path if self.path.is_dir() else self.path.parent
-        path = folder / "config.json"
+        path = self.folder / "config.json"
         return path if path.is_file() else None
 
 

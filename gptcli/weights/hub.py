@@ -24,17 +24,20 @@ PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
 def fetch(
     name: str, *, show_progress: bool = False, notes: list[str] | None = None, pickles: bool = False
 ) -> Path:
-    """Return the folder in the cache with a repository's config and weights, or the file that is named.
+    """Return the folder in the cache with a repository's model and tokenizer, or the file that is named.
 
     Missing files are downloaded: safetensors, or, with `pickles`, pickles where there are none. A note is
     added to `notes` if the hub refuses the token, so that only the cache is left. Raises `UsageError` for an
     invalid name, `WeightsError` for a repository that cannot be downloaded.
     """
+    from gptcli.tokenizer.files import TOKENIZER_FILES
+
     hub_name = parse_hub_name(name)
     huggingface_hub = import_library()
     hub = _ask_hub(hub_name)
     subfolder, _, file = (hub_name.file or "").rpartition("/")
-    wanted = [f for f in FETCHED if not file or not f.endswith(".safetensors")] + [file] * bool(file)
+    fetched = (*FETCHED, *TOKENIZER_FILES)
+    wanted = [f for f in fetched if not file or not f.endswith(".safetensors")] + [file] * bool(file)
 
     def download(patterns: list[str]) -> Path:
         with _library_output(show_progress), _library_errors(name, hub_name.repository, hub):
@@ -59,7 +62,7 @@ def fetch(
     if any(folder.glob("*.safetensors")):
         return folder
     if pickles:
-        return download([*FETCHED, *PICKLED])
+        return download([*fetched, *PICKLED])
     repository = hub_name.repository
     raise WeightsError(
         f"{name}: the repository has no .safetensors file, and a pickle is not read; the hub often has a"

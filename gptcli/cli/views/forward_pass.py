@@ -44,7 +44,7 @@ class ForwardPassView:
     @classmethod
     def run(cls, options: InspectArguments, source: api.ModelSource, notes: Notes) -> "ForwardPassView":
         """Load the model, score the prompt's tokens if asked to, and trace its modules if asked to."""
-        tokenizer = Tokenizer(source.config)
+        tokenizer = source.tokenizer
         ids = _prompt_ids(options, tokenizer, source.config)
         _check_indices(options, len(ids), source.config)
         stride = check_stride(options.stride, source.config.context_length)
@@ -80,6 +80,7 @@ class ForwardPassView:
         options, ids = self.options, self.ids
         document: dict[str, Any] = {
             "of": self.label,
+            "tokenizer": self.tokenizer.name,
             "prompt": options.prompt,
             "tokens": [{"position": p, "id": i, "text": self._text(i)} for p, i in enumerate(ids)],
         }
@@ -112,7 +113,7 @@ class ForwardPassView:
 
     def _sections(self) -> Iterator[str]:
         options, ids = self.options, self.ids
-        yield f"{self.label}\n"
+        yield f"{self.label}\ntokenizer {self.tokenizer.name}\n"
         yield table(
             ("position", "id", "text"),
             [(str(p), str(i), self._text(i)) for p, i in enumerate(ids)],
@@ -183,10 +184,8 @@ class ForwardPassView:
 
 
 def _prompt_ids(options: InspectArguments, tokenizer: Tokenizer, config: ModelConfig) -> list[int]:
-    ids = tokenizer.encode(options.prompt or "")
-    if not ids and config.bos_token_id is not None:
-        ids = [config.bos_token_id]
-    if not ids or (len(ids) > config.context_length and not options.scores):
+    ids = tokenizer.encode(options.prompt or "") or list(tokenizer.begin_ids())
+    if len(ids) > config.context_length and not options.scores:
         raise UsageError(
             f"--prompt of {count(len(ids), 'token')}: expected 1 to {config.context_length}"
             " (--all-positions alone takes any length)"

@@ -29,11 +29,10 @@ class GradientView:
             return cls(small_network(sizes, options.seed), caption)
         from gptcli.config.cost import count_parameters
         from gptcli.system.memory import available_bytes, require_memory
-        from gptcli.tokenizer import Tokenizer
 
-        model = options.resolve()
+        model = options.random_source()
         prompt = PROMPT if options.prompt is None else options.prompt
-        ids = Tokenizer(model.config).encode(prompt)
+        ids = model.tokenizer.encode(prompt)
         if not 2 <= len(ids) <= model.config.context_length:
             raise UsageError(
                 f"--prompt of {count(len(ids), 'token')}: the loss needs 2 to {model.config.context_length}"

@@ -36,7 +36,8 @@ def select_view(options: InspectArguments, notes: Notes) -> View:
         return StatsView.read(weights, check=options.check)
     from gptcli.cli.views.weights import WeightsView
 
-    view = WeightsView.open(weights, sources_from_options(options.preset, options.config, options.set or ()))
+    sources = sources_from_options(options.preset, options.config, options.set or ())
+    view = WeightsView.open(weights, sources, options.tokenizer)
     for note in view.notes:
         notes.note(note)
     return view

@@ -1,7 +1,7 @@
 """A weights file: its tensors, the model in it, and the load report."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from gptcli.weights.files import open_checkpoint
 from gptcli.weights.header import Checkpoint
 from gptcli.weights.plan import LoadPlan, plan_checkpoint
 from gptcli.weights.report import Row, check_report, load_report
+from gptcli.weights.tokenizer_source import TokenizerSource, folder_tokenizer, named_tokenizer, size_notes
 
 
 @dataclass(frozen=True)
@@ -25,11 +26,24 @@ class WeightsView:
     plan: LoadPlan | None
     report: Sequence[Row]
     fault: str | None
+    tokenizer: TokenizerSource | None = None
 
     @classmethod
-    def open(cls, path: Path, layers: Sequence[ConfigSource]) -> "WeightsView":
-        """Read the header; raises `WeightsError` only for a file without a readable one."""
+    def open(cls, path: Path, layers: Sequence[ConfigSource], tokenizer: Path | None = None) -> "WeightsView":
+        """Read the header, and the tokenizer next to the file unless one is named.
+
+        Raises `WeightsError` only for a file without a readable header.
+        """
         checkpoint = open_checkpoint(path)
+        view = cls._of_checkpoint(checkpoint, layers)
+        try:
+            own = folder_tokenizer(checkpoint.folder) if tokenizer is None else named_tokenizer(tokenizer)
+        except WeightsError as error:
+            return view if view.fault else replace(view, fault=str(error))
+        return replace(view, tokenizer=own)
+
+    @classmethod
+    def _of_checkpoint(cls, checkpoint: Checkpoint, layers: Sequence[ConfigSource]) -> "WeightsView":
         try:
             plan = plan_checkpoint(detect_layout(checkpoint), layers)
         except WeightsError as error:
@@ -43,7 +57,17 @@ class WeightsView:
 
     @property
     def notes(self) -> Sequence[str]:
-        return self.plan.notes if self.plan else ()
+        """Return the notes of the plan, and on how the tokenizer fits the model."""
+        if self.plan is None:
+            return ()
+        return (*self.plan.notes, *(size_notes(self.tokenizer, self.plan.config) if self.tokenizer else ()))
+
+    @property
+    def tokenizer_name(self) -> str | None:
+        """Return the name of the tokenizer that goes with the file; None if there is no model or a fault."""
+        if self.tokenizer is not None:
+            return self.tokenizer.encoding.name
+        return self.plan.config.tokenizer if self.plan and not self.fault else None
 
     def as_json(self) -> dict[str, Any]:
         """Return the tensors in the file's order, then what the loader does with them."""
@@ -57,6 +81,7 @@ class WeightsView:
             "preset": plan.fitting_preset if plan else None,
             "config": plan.config.model_dump() if plan else None,
             "config_origin": dict(plan.resolved.origin) if plan else None,
+            "tokenizer": self.tokenizer_name,
             "tensors": [
                 {"name": name, "dtype": t.dtype, "shape": t.shape, "bytes": t.n_bytes, "file": str(t.file)}
                 for name, t in self.checkpoint.tensors.items()
@@ -82,6 +107,9 @@ class WeightsView:
                 f"model: {sizes(self.plan.config)}",
                 f"preset that fits: {self.plan.fitting_preset or 'none'}",
             ]
+        if self.tokenizer_name:
+            n = f", {count(self.tokenizer.encoding.n_tokens, 'token')}" if self.tokenizer else ""
+            lines.append(f"tokenizer: {self.tokenizer_name}{n}")
         if found.metadata:
             lines.append("metadata: " + ", ".join(f"{key}={value}" for key, value in found.metadata.items()))
         return [one_line(line) for line in lines]
