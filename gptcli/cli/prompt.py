@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from gptcli.cli.output import Notes
 from gptcli.errors import UsageError
+from gptcli.system.text_file import decode_text
 
 
 def read_prompt(words: Sequence[str], notes: Notes) -> str:
@@ -20,16 +21,19 @@ def read_prompt(words: Sequence[str], notes: Notes) -> str:
         )
     if words and words[0] != "-":
         return _decode(os.fsencode(words[0]), notes)
+    if sys.stdin is None:
+        raise UsageError('no prompt: stdin is closed; give a prompt in quotes, as in gptcli generate "Hello"')
     if not words and sys.stdin.isatty():
         raise UsageError('no prompt: give one in quotes, as in gptcli generate "Hello, I am", or pipe it in')
-    data = sys.stdin.buffer.read()
-    data = data[:-2] if data.endswith(b"\r\n") else data.removesuffix(b"\n")
-    return _decode(data, notes)
+    try:
+        text = _decode(sys.stdin.buffer.read(), notes)
+    except OSError as error:
+        raise UsageError(f"stdin: {error.strerror or error}") from None
+    return text[:-2] if text.endswith("\r\n") else text.removesuffix("\n")
 
 
 def _decode(data: bytes, notes: Notes) -> str:
-    try:
-        return data.decode("utf-8")
-    except UnicodeDecodeError:
+    text, is_replaced = decode_text(data)
+    if is_replaced:
         notes.note("the prompt is not all UTF-8; the other bytes are replaced by U+FFFD")
-        return data.decode("utf-8", errors="replace")
+    return text

@@ -37,6 +37,8 @@ def choose_format(path: Path, name: str | None, column: str | None) -> str:
 def open_input(path: Path) -> BinaryIO:
     """Open the input for reading; `-` is stdin. Raises `UsageError` if it cannot be opened."""
     if str(path) == "-":
+        if sys.stdin is None:
+            raise UsageError("--input -: stdin is closed")
         return sys.stdin.buffer
     try:
         return path.open("rb")
