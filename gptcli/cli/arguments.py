@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar, get_type_hints
 
 import typer
 
+from gptcli.errors import UsageError
+
 T = TypeVar("T")
 Record = TypeVar("Record", bound="DataclassInstance")
 
@@ -53,6 +55,10 @@ def takes(arguments: type[T]) -> Callable[[Callable[[T], None]], Callable[..., N
     def decorate(function: Callable[[T], None]) -> Callable[..., None]:
         @wraps(function)
         def command(**values: Any) -> None:
+            for name, value in values.items():
+                if isinstance(value, int) and abs(value) >= 2**63:  # no count is; NumPy and C take none
+                    option_name = f"--{name.replace('_', '-')}"
+                    raise UsageError(f"{option_name} {value}: expected a whole number below 2⁶³")
             function(arguments(**values))
 
         command.__signature__ = Signature(parameters)  # type: ignore[attr-defined]

@@ -9,7 +9,8 @@ from typing import NoReturn
 
 import typer
 
-from gptcli.cli.output import ReaderGone, force_utf8, print_stderr
+from gptcli.cli.output import ReaderGone, print_stderr
+from gptcli.cli.streams import prepare_streams
 from gptcli.errors import GptcliError
 from gptcli.system.signals import (
     EXIT_INTERRUPTED,
@@ -33,17 +34,10 @@ def main(app: typer.Typer, program: str) -> NoReturn:
     exit_on_signal()
     # Without memory, a backtrace of the tokenizers' Rust libraries takes a lock that is never released.
     os.environ["RUST_BACKTRACE"] = "0"
-    if sys.stderr is None:  # closed by the process that started us
-        sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-    force_utf8(sys.stderr, errors="backslashreplace")
+    prepare_streams()
     if is_follower():
         sys.stdout = sys.stderr = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-    if sys.stdout is None:
-        sys.stdout = Path(os.devnull).open("w")  # noqa: SIM115 - open to the end
-        status = _fail("stdout is closed; redirect it to a file or to /dev/null", 1)
-    else:
-        force_utf8(sys.stdout, errors="replace")
-        status = run(app, program, sys.argv[1:])
+    status = run(app, program, sys.argv[1:])
     try:
         sys.stdout.flush()
     except BrokenPipeError:

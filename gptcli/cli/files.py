@@ -14,10 +14,14 @@ def check_writable(path: Path | None) -> None:
     """Raise `ResourceError` before the work begins if the output cannot be written after it."""
     if path is None:
         return
+    try:
+        path.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        pass
+    except OSError as error:  # a loop of links, a name that is too long, a folder without permission
+        raise ResourceError(f"--output {path}: {error.strerror}") from None
     if path.is_dir():
         raise ResourceError(f"--output {path}: is a folder; give a file name")
-    if path.is_symlink() and not path.exists():
-        raise ResourceError(f"--output {path}: is a link to nothing, or to itself")
     folder = path.parent
     if not folder.is_dir():
         raise ResourceError(f"--output {path}: there is no folder {folder}")
@@ -54,10 +58,11 @@ def write_atomically(path: Path, data: bytes) -> None:
 def _temporary_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to; it replaces `path` when the block ends without an error."""
     if path.exists() and not path.is_file():
-        yield path  # a device or a pipe cannot be replaced
+        yield path  # a device or a pipe cannot be replaced, and a pipe's link leads to no path
         return
     path = path.resolve()  # replace the file that a link points to, not the link
-    descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
+    # The prefix is short: the name itself may be as long as names can be.
+    descriptor, name = tempfile.mkstemp(prefix=".gptcli-", dir=path.parent)
     temporary = Path(name)
     try:
         os.fchmod(descriptor, path.stat().st_mode & 0o777 if path.exists() else 0o666 & ~_umask())

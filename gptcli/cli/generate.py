@@ -1,5 +1,7 @@
 """`gptcli generate`: continue one prompt or many."""
 
+import re
+
 from gptcli.cli.arguments import takes
 from gptcli.cli.generate_arguments import GenerateArguments
 from gptcli.cli.output import Notes
@@ -37,6 +39,11 @@ def generate(arguments: GenerateArguments) -> None:
 
     notes = Notes(arguments.quiet or is_follower())
     decoding = arguments.generation_options()
+    for stop in decoding.stops:
+        if re.search(r"\\[ntr]", stop):
+            notes.note(
+                f"--stop {stop!r} is looked for as it is, backslash and letter; bash's newline is $'\\n'"
+            )
     if not is_follower():  # the files may lie on another machine
         check_batch(arguments)
     source = arguments.source(notes)

@@ -190,6 +190,8 @@ def _batch_size(text: str) -> Any:
     """Return the number that `--batch-size` names, or `auto`; raises `UsageError` for anything else."""
     if text == "auto":
         return text
-    if not (text.isdecimal() and int(text) >= 1):
-        raise UsageError(f"--batch-size {text!r}: expected auto or a whole number, 1 or more")
+    if not (text.isdecimal() and len(text) < 20 and 1 <= int(text) < 2**63):
+        raise UsageError(
+            f"--batch-size {text[:40]!r}: expected auto or a whole number, 1 or more and below 2⁶³"
+        )
     return int(text)

@@ -5,7 +5,6 @@ import select
 import sys
 from contextlib import suppress
 from pathlib import Path
-from typing import TextIO
 
 from gptcli.cli.files import write_atomically
 from gptcli.system.signals import raise_on_signal
@@ -115,10 +114,3 @@ class OutputWriter:
         """Write the file, if there is one, as a whole."""
         if self._output is not None:
             write_atomically(self._output, b"".join(self._kept))
-
-
-def force_utf8(stream: TextIO, errors: str) -> None:
-    """Make a standard stream write UTF-8 with plain newlines, whatever the locale."""
-    reconfigure = getattr(stream, "reconfigure", None)
-    if reconfigure is not None:  # a test's stand-in may have none
-        reconfigure(encoding="utf-8", errors=errors, newline="\n")

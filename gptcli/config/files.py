@@ -104,11 +104,39 @@ def _loader() -> Any:
             ]
             return unique_keys(pairs)
 
+        def construct_object(self, node: Any, deep: bool = False) -> Any:
+            try:
+                return super().construct_object(node, deep)
+            except (
+                ArithmeticError,
+                AttributeError,
+                LookupError,
+                TypeError,
+            ):  # a tag that its text contradicts
+                tag = node.tag.removeprefix("tag:yaml.org,2002:")
+                raise yaml.MarkedYAMLError(
+                    problem=f"{str(node.value)[:40]!r} is no {tag}", problem_mark=node.start_mark
+                ) from None
+
         def construct_yaml_int(self, node: Any) -> int:
-            _check_digits(str(node.value))
-            return int(super().construct_yaml_int(node))
+            """Take decimal digits alone: YAML 1.1 reads 012 as 10 and 1:30 as 90, which few expect."""
+            text = str(node.value)
+            _check_digits(text)
+            if not re.fullmatch(r"[-+]?(0|[1-9][0-9_]*)", text):
+                raise yaml.MarkedYAMLError(
+                    problem=f"{text[:40]!r} is no decimal number", problem_mark=node.start_mark
+                )
+            return int(text.replace("_", ""))
+
+        def construct_yaml_float(self, node: Any) -> float:
+            if ":" in str(node.value):  # YAML 1.1 counts 1:30.5 by sixties
+                raise yaml.MarkedYAMLError(
+                    problem=f"{str(node.value)[:40]!r} is no decimal number", problem_mark=node.start_mark
+                )
+            return float(super().construct_yaml_float(node))
 
     StrictLoader.add_constructor("tag:yaml.org,2002:int", StrictLoader.construct_yaml_int)
+    StrictLoader.add_constructor("tag:yaml.org,2002:float", StrictLoader.construct_yaml_float)
     # YAML 1.1 wants a dot in a float; people, YAML 1.2 and JSON do not.
     StrictLoader.add_implicit_resolver(
         "tag:yaml.org,2002:float", re.compile(r"^[-+]?\d+(\.\d*)?[eE][-+]?\d+$"), list("-+0123456789")
@@ -134,7 +162,7 @@ def unique_keys(pairs: list[tuple[Any, Any]]) -> dict[Any, Any]:
     """Return the pairs of a mapping as a dictionary; raise `ValueError` for a key that comes twice."""
     keys: dict[Any, Any] = {}
     for key, value in pairs:
-        if isinstance(key, (dict, list)):
+        if isinstance(key, (dict, list, set)):
             raise ValueError("a key is not plain text")
         if key in keys:
             raise ValueError(f"key {key!r} appears twice")

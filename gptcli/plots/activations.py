@@ -12,7 +12,7 @@ from torch import Tensor
 from gptcli.config.activations import ACTIVATIONS
 from gptcli.config.choices import GATES
 from gptcli.model.activations import activation_class
-from gptcli.plots.figure import new_figure, to_bytes
+from gptcli.plots.figure import new_figure, own_style, to_bytes
 
 Array = np.ndarray[Any, np.dtype[np.float64]]
 
@@ -63,6 +63,7 @@ def largest_gap(first: str, second: str, low: float, high: float) -> tuple[float
     return largest, float(np.max(a.x[gap >= largest * (1 - 1e-9)]))
 
 
+@own_style()
 def figure_bytes(curves: Sequence[Curve], title: str, file_format: str, *, panels: bool) -> bytes:
     """Draw a figure as `png`, `svg` or `pdf`, without a display.
 

@@ -5,7 +5,7 @@ from typing import Any
 
 import numpy as np
 
-from gptcli.plots.figure import new_figure, to_bytes
+from gptcli.plots.figure import new_figure, own_style, to_bytes
 
 Array = np.ndarray[Any, np.dtype[Any]]
 
@@ -13,6 +13,7 @@ SHADES = " ·░▒▓█"
 MOST_LABELS = 48  # with more tokens than this, their texts would overlap
 
 
+@own_style()
 def attention_figure(
     maps: Array, heads: Sequence[int], tokens: Sequence[str], title: str, caption: str, file_format: str
 ) -> bytes:

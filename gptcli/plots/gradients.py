@@ -3,9 +3,10 @@
 from collections.abc import Sequence
 
 from gptcli.explain.gradients import GradientRow
-from gptcli.plots.figure import new_figure, to_bytes
+from gptcli.plots.figure import new_figure, own_style, to_bytes
 
 
+@own_style()
 def gradient_chart(rows: Sequence[GradientRow], title: str, caption: str, file_format: str) -> bytes:
     """Draw two bars per layer on a logarithmic axis."""
     figure = new_figure((max(6.4, 0.45 * len(rows) + 2), 4.4))

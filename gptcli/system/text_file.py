@@ -28,9 +28,12 @@ def encoding_of(data: bytes) -> str:
     return next((encoding for mark, encoding in MARKS if data.startswith(mark)), "utf-8")
 
 
-def decode_text(data: bytes) -> tuple[str, bool]:
-    """Return a whole text without its byte order mark, and whether bytes had to be replaced by U+FFFD."""
-    encoding = encoding_of(data)
+def decode_text(data: bytes, encoding: str | None = None) -> tuple[str, bool]:
+    """Return a whole text, and whether bytes had to be replaced by U+FFFD.
+
+    Without an encoding its byte order mark, which is no text, names one.
+    """
+    encoding = encoding or encoding_of(data)
     try:
         return data.decode(encoding), False
     except UnicodeDecodeError:

@@ -87,7 +87,7 @@ class TestPrompt:
     def test_bytes_that_are_not_utf8_are_replaced_with_a_note(self, cli, scripted):
         folder = scripted({A: B})
         for result in (
-            cli("generate", os.fsdecode(b"\xfe\xfe a"), "-w", folder, "-n", 0),
+            cli("generate", os.fsdecode(b"\xff\xfe a"), "-w", folder, "-n", 0),
             cli("generate", "-", "-w", folder, "-n", 0, stdin=b"\xfe\xfe a"),
         ):
             assert result.out == "\ufffd\ufffd a\n"
@@ -149,9 +149,10 @@ class TestEnd:
         ("arguments", "message"),
         [
             (["-n", "-1"], "--max-new-tokens -1: expected a number from 0 to 2147483647"),
-            (["-n", "9" * 400], "expected a number from 0 to 2147483647"),
-            (["--set", 'emb_dim=!!int ""'], "a value that its tag does not fit"),
-            (["--set", 'emb_dim=!!bool "x"'], "a value that its tag does not fit"),
+            (["-n", "9" * 400], "expected a whole number below"),
+            (["-n", "9" * 12], "expected a number from 0 to 2147483647"),
+            (["--set", 'emb_dim=!!int ""'], "is no decimal number"),
+            (["--set", 'emb_dim=!!bool "x"'], "is no bool"),
             (["-n", "x"], "got 'x'"),
             (["--stop", ""], "--stop ''"),
             (["--logprobs"], "add --json"),

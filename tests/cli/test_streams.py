@@ -67,10 +67,3 @@ def test_a_prompt_in_any_marked_encoding_is_the_same_text(cli, tmp_path, encodin
         options = ("--column", "text") if name.endswith("csv") else ()
         result = cli("generate", "-i", tmp_path / name, "-n", 3, "--json", "-q", *options)
         assert json.loads(result.out)["completion_ids"] == expected["completion_ids"], name
-
-
-def test_a_link_to_itself_is_refused_before_the_work(cli, tmp_path):
-    link = tmp_path / "link.txt"
-    link.symlink_to(link)
-    result = cli("generate", "Hi", "-n", 1, "-q", "-o", link)
-    assert (result.status, "is a link to nothing, or to itself" in result.err) == (1, True)

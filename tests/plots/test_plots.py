@@ -154,3 +154,20 @@ def test_drawing_leaves_matplotlibs_logger_as_it_was():
         assert logger.level == logging.INFO
     finally:
         logger.setLevel(before)
+
+
+@pytest.mark.parametrize("ending", ["png", "svg", "pdf"])
+def test_a_picture_does_not_depend_on_matplotlibs_settings(process, tmp_path, ending):
+    """Plant settings that change a picture, that cannot be obeyed, and that cannot be read."""
+    plain, planted = tmp_path / "plain", tmp_path / "planted"
+    settings = b"text.usetex: True\nsavefig.dpi: 20\naxes.facecolor: red\nfigure.facecolor: \xff\n"
+    pictures = []
+    for folder, backend in ((plain, None), (planted, "nonsense")):
+        folder.mkdir()
+        environment = {} if backend is None else {"MPLBACKEND": backend}
+        if backend is not None:
+            (folder / "matplotlibrc").write_bytes(settings)
+        result = process(*("plot-activation", "gelu", "-o", f"a.{ending}"), cwd=folder, env=environment)
+        assert (result.returncode, result.stderr) == (0, b"")
+        pictures.append((folder / f"a.{ending}").read_bytes())
+    assert pictures[0] == pictures[1]
