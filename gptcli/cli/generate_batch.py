@@ -143,7 +143,7 @@ def _open_input(
     if group is None or group.is_first:
         path, input_format = _input(arguments)
         stream = open_input(path)
-        records = read_records(stream, input_format, arguments.column)
+        records = read_records(stream, path, input_format, arguments.column)
         if file is not None and arguments.resume:
             try:
                 file.skip_done(records)

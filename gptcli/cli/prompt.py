@@ -4,6 +4,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from gptcli.cli.bounded import read_bounded
 from gptcli.cli.output import Notes
 from gptcli.errors import UsageError
 
@@ -11,7 +12,8 @@ from gptcli.errors import UsageError
 def read_prompt(words: Sequence[str], notes: Notes) -> str:
     """Return the prompt: the argument, or stdin for `-` and for no argument. Nothing else reads stdin.
 
-    Raises `UsageError` for several arguments, and for none if stdin is a terminal.
+    Raises `UsageError` for several arguments, for none if stdin is a terminal, and for more than
+    any prompt can be.
     """
     if len(words) > 1:
         whole = " ".join(words)
@@ -22,7 +24,7 @@ def read_prompt(words: Sequence[str], notes: Notes) -> str:
         return _decode(os.fsencode(words[0]), notes)
     if not words and sys.stdin.isatty():
         raise UsageError('no prompt: give one in quotes, as in gptcli generate "Hello, I am", or pipe it in')
-    data = sys.stdin.buffer.read()
+    data = read_bounded(sys.stdin.buffer, "stdin")
     data = data[:-2] if data.endswith(b"\r\n") else data.removesuffix(b"\n")
     return _decode(data, notes)
 

@@ -7,9 +7,10 @@ import json
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any, BinaryIO, TextIO
 
 from gptcli.api.batch import PromptRecord
+from gptcli.cli.bounded import MAX_PROMPT_BYTES, TOO_LONG, bounded_lines
 from gptcli.errors import UsageError
 
 FORMATS = ("txt", "jsonl", "csv")
@@ -44,19 +45,23 @@ def open_input(path: Path) -> BinaryIO:
         raise UsageError(f"--input {path}: {error.strerror}") from None
 
 
-def read_records(file: BinaryIO, format_: str, column: str | None) -> Iterator[PromptRecord]:
+def read_records(file: BinaryIO, path: Path, format_: str, column: str | None) -> Iterator[PromptRecord]:
     """Yield the records one by one; a line that cannot be read becomes a record with an `error`."""
     with file:
         if format_ == "csv":
             assert column is not None
-            yield from _csv_records(file, column)
+            yield from _csv_records(file, path, column)
         else:
-            yield from _line_records(file, format_)
+            yield from _line_records(file, path, format_)
 
 
-def _line_records(file: BinaryIO, format_: str) -> Iterator[PromptRecord]:
+def _line_records(file: BinaryIO, path: Path, format_: str) -> Iterator[PromptRecord]:
     index = 0
-    for number, line in enumerate(file, 1):
+    for number, line in enumerate(bounded_lines(file, path), 1):
+        if line is None:
+            yield PromptRecord(index, number, error=f"line {number} has {TOO_LONG}")
+            index += 1
+            continue
         text = line.removesuffix(b"\n").removesuffix(b"\r").decode("utf-8-sig", errors="replace")
         if format_ == "txt":
             yield PromptRecord(index, number, text)
@@ -99,10 +104,10 @@ def _whole_characters(text: str) -> str:
     return text.encode("utf-16", errors="surrogatepass").decode("utf-16", errors="replace")
 
 
-def _csv_records(file: BinaryIO, column: str) -> Iterator[PromptRecord]:
-    csv.field_size_limit(2**31 - 1)
+def _csv_records(file: BinaryIO, path: Path, column: str) -> Iterator[PromptRecord]:
+    csv.field_size_limit(MAX_PROMPT_BYTES)
     with io.TextIOWrapper(file, encoding="utf-8-sig", errors="replace", newline="") as text:
-        rows = csv.DictReader(text)
+        rows = csv.DictReader(_csv_lines(text, path))
         try:
             names = rows.fieldnames or ()
         except csv.Error as error:
@@ -122,6 +127,14 @@ def _csv_records(file: BinaryIO, column: str) -> Iterator[PromptRecord]:
             yield PromptRecord(index, row.get("id") or index + 1, prompt or "", error=fault)
 
 
+def _csv_lines(text: TextIO, path: Path) -> Iterator[str]:
+    """Yield the lines of a CSV file; raises `UsageError` for one that seems to have no end."""
+    while line := text.readline(MAX_PROMPT_BYTES):
+        if len(line) == MAX_PROMPT_BYTES and not line.endswith("\n"):
+            raise UsageError(f"--input {path}: a line has {TOO_LONG}")
+        yield line
+
+
 def count_records(path: Path, format_: str) -> int | None:
     """Return the number of records in a file, for the progress bar; None for a pipe."""
     if not path.is_file():
@@ -130,4 +143,5 @@ def count_records(path: Path, format_: str) -> int | None:
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
             return sum(1 for _ in csv.reader(text)) - 1
     with path.open("rb") as file:
-        return sum(1 for line in file if format_ == "txt" or line.strip())
+        lines = bounded_lines(file, path)
+        return sum(1 for line in lines if format_ == "txt" or line is None or line.strip())

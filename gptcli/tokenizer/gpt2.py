@@ -22,6 +22,8 @@ END_OF_TEXT = "<|endoftext|>"
 CHUNK_CHARACTERS = 1 << 20
 # The most that tiktoken was seen to take, for a single word of many megabytes.
 BYTES_PER_BYTE = 80
+# The pattern takes more than a step for each character of white space, and there is a limit of a million.
+LONG_RUN = 1000
 # White space as in tiktoken's patterns; Python's `\s` has the characters 1C to 1F as well.
 WHITE_SPACE = r"[\t-\r \x85\xa0\u1680\u2000-\u200a\u2028\u2029\u202f\u205f\u3000]"
 
@@ -106,7 +108,7 @@ class GPT2Encoding:
             yield self.end_of_text
             return
         start = 0
-        for run in re.finditer(f"(?<!{WHITE_SPACE}){WHITE_SPACE}{{1000,}}", text):
+        for run in re.finditer(f"(?<!{WHITE_SPACE}){WHITE_SPACE}{{{LONG_RUN},}}", text):
             end = run.end() - (run.end() < len(text))
             yield from self._tiktoken.encode_ordinary(text[start : run.start()])
             yield from self._tiktoken._encode_single_piece(text[run.start() : end])

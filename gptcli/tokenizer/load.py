@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 GPT2_NAMED = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
 # A text that shows at once whether the library can use what it has read.
 PROBE = "Hello, I am\n\n  12 é"
-GPT2_CLASSES = ("GPT2Tokenizer", "GPT2TokenizerFast")
 
 
 def refuse_settings_alone(folder: Path) -> None:
@@ -37,7 +36,7 @@ def refuse_settings_alone(folder: Path) -> None:
     files = TokenizerFiles(folder / WHOLE, settings=settings_files(folder))
     settings = read_settings(files, {})
     others = [token.content for token in settings.added if token.content != END_OF_TEXT]
-    if settings.tokenizer_class not in (None, *GPT2_CLASSES):
+    if not settings.is_gpt2_class:
         others.insert(0, f"a {settings.tokenizer_class}")
     if others:
         raise WeightsError(
@@ -85,9 +84,8 @@ def _load_whole(files: TokenizerFiles) -> Encoding:
     library = tokenizers.Tokenizer.from_buffer(text)
     if isinstance(library.model, tokenizers.models.BPE):
         library.model.dropout = None  # it makes training harder, and a text's ids random
-    if settings.adds_prefix_space is not None and isinstance(
-        library.pre_tokenizer, tokenizers.pre_tokenizers.ByteLevel
-    ):
+    is_byte_level = isinstance(library.pre_tokenizer, tokenizers.pre_tokenizers.ByteLevel)
+    if settings.adds_prefix_space is not None and is_byte_level and settings.is_gpt2_class:
         library.pre_tokenizer.add_prefix_space = settings.adds_prefix_space
     return _finish(library, files, settings)
 

@@ -39,6 +39,11 @@ class TokenizerSettings:
     adds_begin: bool = False
     tokenizer_class: str | None = None
 
+    @property
+    def is_gpt2_class(self) -> bool:
+        """Return whether transformers would take its class for GPT-2's."""
+        return self.tokenizer_class in (None, "GPT2Tokenizer", "GPT2TokenizerFast")
+
 
 def read_settings(files: TokenizerFiles, defaults: Mapping[str, str]) -> TokenizerSettings:
     """Return the settings in a tokenizer's files; `defaults` are named tokens that need not be declared.

@@ -59,9 +59,10 @@ def convert(capfd) -> Callable[..., Result]:
 
 
 def converted_ids(folder: Path, **options) -> list[int]:
-    """Return greedy ids of a converted folder, which must load without a note."""
+    """Return greedy ids of a converted folder, which must load without a note on the model."""
     loaded = load(select_source(folder), device="cpu", **options)
-    assert loaded.notes == () or "PyTorch decodes" in loaded.notes[-1]
+    notes = [note for note in loaded.notes if not note.startswith("no tokenizer")]  # the vocabulary is tiny
+    assert notes == [] or "PyTorch decodes" in notes[-1]
     return decode_ids(loaded.model, IDS, N, engine=loaded.engine)
 
 

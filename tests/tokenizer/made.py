@@ -1,4 +1,4 @@
-"""Small tokenizers of the kinds that people have, made with the `tokenizers` library and with our vocabulary."""
+"""Small tokenizers of the kinds that people have, and GPT-2's files, from the vocabulary that ships."""
 
 import json
 from functools import cache
@@ -11,7 +11,7 @@ from gptcli.tokenizer import END_OF_TEXT, read_ranks
 from gptcli.tokenizer.file_encoding import BYTE_OF
 
 TEXT = [
-    "Once upon a time there was a king who had three daughters, and the youngest was the fairest of them all.",
+    "Once upon a time there was a king who had three daughters, and the youngest was the fairest.",
     "Die schöne Königstochter saß im Garten; über ihr flog ein Rabe. naïve café, 12345 + 678 = 13023.",
     "def main():\n    print('it\\'s there')\n\n\treturn 0\n",
     "漢字と仮名 日本語 русский текст 😀 🏳️‍🌈",
@@ -32,13 +32,15 @@ def _trained(library: Tokenizer, vocab_size: int, specials: list[str], alphabet:
     return library
 
 
-def gpt2_style(vocab_size: int = 323, specials: tuple[str, ...] = ("<|startoftext|>", END_OF_TEXT)) -> Tokenizer:
+def gpt2_style(vocab_size: int = 323) -> Tokenizer:
     """Return a byte-level BPE of another vocabulary than GPT-2's."""
     library = Tokenizer(models.BPE())
     library.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     library.decoder = decoders.ByteLevel()
     library.post_processor = processors.ByteLevel(trim_offsets=False)
-    return _trained(library, vocab_size, list(specials), pre_tokenizers.ByteLevel.alphabet())
+    return _trained(
+        library, vocab_size, ["<|startoftext|>", END_OF_TEXT], pre_tokenizers.ByteLevel.alphabet()
+    )
 
 
 def llama3_style() -> Tokenizer:

@@ -19,6 +19,7 @@ from gptcli.errors import UsageError, WeightsError
 from gptcli.weights.hub import fetch
 from gptcli.weights.hub_names import HubName, is_hub_name, parse_hub_name
 from tests.models import huggingface_state, lively_model, save_huggingface, tiny_config
+from tests.tokenizer.made import gpt2_style, save_whole
 from tests.weights.hub_server import COMMIT, Hub, files_of, running
 
 hub_tqdm = sys.modules["huggingface_hub.utils.tqdm"]
@@ -63,6 +64,15 @@ def assert_one_line(done, *parts: str) -> None:
     assert len(error.splitlines()) == 1
     for part in parts:
         assert part in error
+
+
+def test_a_repository_brings_its_tokenizer(hub, ask, folder):
+    model = lively_model(tiny_config(vocab_size=323, tie_embeddings=True))
+    save_huggingface(model, save_whole(gpt2_style(), folder))
+    hub.files = files_of(folder)
+    record = json.loads(ask(*ASK, "-w", NAME).stdout)
+    assert record["prompt_ids"] == gpt2_style().encode("Hi").ids
+    assert record["model"]["tokenizer"].endswith("tokenizer.json")
 
 
 def test_a_repository_gives_the_text_of_its_files_and_only_needed_files_are_fetched(
