@@ -44,7 +44,9 @@ def greedy(folder, prompt, n):
     model = GPT2LMHeadModel.from_pretrained(folder).double()
     ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
     with torch.no_grad():
-        out = model.generate(ids, max_new_tokens=n, do_sample=False, eos_token_id=None, pad_token_id=0)[0]
+        # With a mask, since a prompt may hold the token that pads.
+        options = {"attention_mask": torch.ones_like(ids), "eos_token_id": None, "pad_token_id": 0}
+        out = model.generate(ids, max_new_tokens=n, do_sample=False, **options)[0]
     text = tokenizer.decode(out, skip_special_tokens=False)
     return ids[0].tolist(), out[ids.shape[1] :].tolist(), text
 
