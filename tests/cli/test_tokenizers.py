@@ -182,7 +182,9 @@ def test_a_model_is_trained_on_it_and_is_whole_afterwards(cli, tmp_path, capfd):
     assert record["prompt_ids"] == greedy(tmp_path / "out", PROMPT, 5)[0]
     save_whole(llama2_style(), tmp_path / "tokenizer")
     again = [str(each) for each in [*arguments, "--resume", "--set", "vocab_size=323"]]
+    before = (tmp_path / "out" / "tokenizer.json").read_bytes()
     assert boundary.run(app, PROGRAM, again) == 2
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == before
 
 
 def test_a_run_with_another_tokenizer_does_not_continue_a_batch(cli, folder, tmp_path):
