@@ -16,6 +16,8 @@ def check_writable(path: Path | None) -> None:
         return
     if path.is_dir():
         raise ResourceError(f"--output {path}: is a folder; give a file name")
+    if path.is_symlink() and not path.exists():
+        raise ResourceError(f"--output {path}: is a link to nothing, or to itself")
     folder = path.parent
     if not folder.is_dir():
         raise ResourceError(f"--output {path}: there is no folder {folder}")
@@ -51,10 +53,10 @@ def write_atomically(path: Path, data: bytes) -> None:
 @contextmanager
 def _temporary_file(path: Path) -> Iterator[Path]:
     """Yield a path to write to; it replaces `path` when the block ends without an error."""
-    path = path.resolve()  # replace the file that a link points to, not the link
     if path.exists() and not path.is_file():
         yield path  # a device or a pipe cannot be replaced
         return
+    path = path.resolve()  # replace the file that a link points to, not the link
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", suffix=path.suffix, dir=path.parent)
     temporary = Path(name)
     try:

@@ -1,6 +1,9 @@
 """The answer on stdout or in a file, and notes on stderr."""
 
+import os
+import select
 import sys
+from contextlib import suppress
 from pathlib import Path
 from typing import TextIO
 
@@ -49,9 +52,30 @@ class Notes:
 
 
 def print_stderr(text: str) -> None:
-    """Print one line on stderr, even with `--quiet`, after everything that was written to stdout."""
+    """Print one line on stderr, even with `--quiet`, after everything that was written to stdout.
+
+    A stderr that is closed or full loses the line, and nothing else.
+    """
+    if sys.stdout is not None:
+        sys.stdout.flush()
+    with suppress(OSError):
+        print(one_line(text), file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+
+
+def write_stdout(text: str) -> None:
+    """Write all of a text to stdout; Python would lose what a non-blocking one does not take at once."""
     sys.stdout.flush()
-    print(one_line(text), file=sys.stderr, flush=True)  # noqa: T201 - the one place that prints
+    try:
+        descriptor = sys.stdout.fileno()
+    except (AttributeError, OSError):  # a test's stand-in
+        sys.stdout.write(text)
+        return
+    data = memoryview(text.encode("utf-8", errors="replace"))
+    while data:
+        try:
+            data = data[os.write(descriptor, data) :]
+        except BlockingIOError:
+            select.select([], [descriptor], [])
 
 
 class OutputWriter:
@@ -73,8 +97,7 @@ class OutputWriter:
             self._kept.append(text.encode("utf-8", errors="replace"))
             return
         try:
-            sys.stdout.write(visible(text) if self._on_terminal else text)
-            sys.stdout.flush()
+            write_stdout(visible(text) if self._on_terminal else text)
         except BrokenPipeError:
             raise ReaderGone from None
 

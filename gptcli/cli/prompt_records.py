@@ -6,12 +6,14 @@ import itertools
 import json
 import sys
 from collections.abc import Iterator
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, BinaryIO, TextIO
 
 from gptcli.api.batch import PromptRecord
 from gptcli.cli.bounded import MAX_PROMPT_BYTES, TOO_LONG, bounded_lines
 from gptcli.errors import UsageError
+from gptcli.system.text_file import encoding_of
 
 FORMATS = ("txt", "jsonl", "csv")
 
@@ -38,6 +40,8 @@ def choose_format(path: Path, name: str | None, column: str | None) -> str:
 def open_input(path: Path) -> BinaryIO:
     """Open the input for reading; `-` is stdin. Raises `UsageError` if it cannot be opened."""
     if str(path) == "-":
+        if sys.stdin is None:
+            raise UsageError("--input -: stdin is closed")
         return sys.stdin.buffer
     try:
         return path.open("rb")
@@ -48,11 +52,21 @@ def open_input(path: Path) -> BinaryIO:
 def read_records(file: BinaryIO, path: Path, format_: str, column: str | None) -> Iterator[PromptRecord]:
     """Yield the records one by one; a line that cannot be read becomes a record with an `error`."""
     with file:
+        text = _as_utf8(file)
         if format_ == "csv":
             assert column is not None
-            yield from _csv_records(file, path, column)
+            yield from _csv_records(text, path, column)
         else:
-            yield from _line_records(file, path, format_)
+            yield from _line_records(text, path, format_)
+
+
+def _as_utf8(file: BinaryIO) -> BinaryIO:
+    """Return a file of UTF-8: this one, unless its byte order mark names another encoding."""
+    beginning = file.peek(4) if isinstance(file, io.BufferedReader) else b""
+    encoding = encoding_of(beginning)
+    if encoding.startswith("utf-8"):
+        return file
+    return io.BytesIO(file.read().decode(encoding, "replace").encode())
 
 
 def _line_records(file: BinaryIO, path: Path, format_: str) -> Iterator[PromptRecord]:
@@ -140,8 +154,10 @@ def count_records(path: Path, format_: str) -> int | None:
     if not path.is_file():
         return None
     if format_ == "csv":
-        with path.open(encoding="utf-8-sig", errors="replace", newline="") as text:
+        csv.field_size_limit(MAX_PROMPT_BYTES)
+        with path.open(encoding="utf-8-sig", errors="replace", newline="") as text, suppress(csv.Error):
             return sum(1 for _ in csv.reader(text)) - 1
+        return None
     with path.open("rb") as file:
         lines = bounded_lines(file, path)
         return sum(1 for line in lines if format_ == "txt" or line is None or line.strip())

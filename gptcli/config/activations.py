@@ -20,9 +20,13 @@ class Activation:
 
 ACTIVATIONS = {
     "relu": Activation("ReLU", "ReLU", ("relu",)),
-    "gelu": Activation("ExactGELU", "GELU (exact)", ("gelu",)),
-    # gelu_fast computes the tanh form in another order of operations.
-    "gelu_tanh": Activation("GELU", "GELU (tanh)", ("gelu_new", "gelu_pytorch_tanh", "gelu_fast")),
+    "gelu": Activation("ExactGELU", "GELU (exact)", ("gelu", "gelu_python")),
+    # The others compute gelu_new's tanh form in another order of operations.
+    "gelu_tanh": Activation(
+        "GELU",
+        "GELU (tanh)",
+        ("gelu_new", "gelu_pytorch_tanh", "gelu_python_tanh", "gelu_fast", "gelu_accurate"),
+    ),
     "gelu_sigmoid": Activation("SigmoidGELU", "GELU (sigmoid)", ("quick_gelu",)),
     "sigmoid": Activation("Sigmoid", "Sigmoid", ("sigmoid",)),
     "tanh": Activation("Tanh", "Tanh", ("tanh",)),

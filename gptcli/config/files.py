@@ -76,6 +76,12 @@ def parse_yaml(text: str) -> Any:
         raise ValueError(f"not YAML: {error.problem or error.context}{line}") from None
     except yaml.YAMLError as error:
         raise ValueError(f"not YAML: {' '.join(str(error).split())}") from None
+    except (
+        LookupError,
+        TypeError,
+        AttributeError,
+    ) as error:  # !!int before a word
+        raise ValueError(f"not YAML: a value that its tag does not fit ({error})") from None
 
 
 def _loader() -> Any:

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gptcli.config.activations import ACTIVATIONS, huggingface_activations
-from gptcli.config.model_config import KEYS, ModelConfig
+from gptcli.config.model_config import KEYS, ModelConfig, shorten_value
 from gptcli.errors import ConfigError
 
 # Their key → our key, for sizes and arithmetic. All other keys are about training or generation.
@@ -60,10 +60,11 @@ OWN_KEYS = "gptcli"
 END_KEYS = ("eos_token_id", "bos_token_id")  # what ends and begins a text
 
 
-def is_huggingface(values: Mapping[str, Any]) -> bool:
-    """Return whether the keys are Hugging Face's rather than ours."""
+def is_huggingface(values: Mapping[str, Any], *, if_unclear: bool = False) -> bool:
+    """Return whether the keys are Hugging Face's rather than ours; `if_unclear` if they can be both's."""
     theirs = {"model_type", "architectures", "transformers_version", *KEY_TABLE, *SPELLINGS} - set(KEYS)
-    return "emb_dim" not in values and not theirs.isdisjoint(values)
+    is_unclear = (set(KEYS) - set(KEY_TABLE)).isdisjoint(values)
+    return "emb_dim" not in values and (not theirs.isdisjoint(values) or (if_unclear and is_unclear))
 
 
 def from_huggingface(values: Mapping[str, Any], where: str, *, all_sizes: bool = True) -> dict[str, Any]:
@@ -73,21 +74,24 @@ def from_huggingface(values: Mapping[str, Any], where: str, *, all_sizes: bool =
     that names every key with a value that is not implemented.
     """
     faults = [
-        f"{key} is {values[key]!r}, and only {wanted[0]!r} is implemented"
+        f"{key} is {shorten_value(values[key])}, and only {wanted[0]!r} is implemented"
         for key, wanted in REQUIRED.items()
         if key in values and values[key] not in wanted
     ]
-    spelled = {SPELLINGS.get(key, key): value for key, value in values.items()}
-    theirs = DEFAULTS | (DEFAULT_SIZES if all_sizes else {}) | spelled
+    spelled = {SPELLINGS[key]: value for key, value in values.items() if key in SPELLINGS}
+    theirs = DEFAULTS | (DEFAULT_SIZES if all_sizes else {}) | dict(values) | spelled
     activation, known = theirs["activation_function"], huggingface_activations()
     if not isinstance(activation, str) or activation not in known:
-        faults.append(f"activation_function is {activation!r}, and only {', '.join(known)} are implemented")
+        faults.append(
+            f"activation_function is {shorten_value(activation)}, and only {', '.join(known)} are implemented"
+        )
     if faults:
         raise ConfigError(f"{where}: " + "; ".join(faults))
     theirs["activation_function"] = known[activation]
-    ours = {our: theirs[key] for key, our in KEY_TABLE.items() if theirs.get(key) is not None}
+    if theirs.get("n_inner") is None:  # null means four times n_embd, as does an absent key
+        theirs.pop("n_inner", None)
+    ours = {our: theirs[key] for key, our in KEY_TABLE.items() if key in theirs}
     ours |= dict.fromkeys(("qkv_bias", "attn_out_bias", "norm_bias"), True)
-    ours |= {key: theirs[key] for key in END_KEYS}
     ours = within_vocabulary(ours, theirs.get("vocab_size"))
     own = theirs.get(OWN_KEYS, {})
     if not isinstance(own, Mapping):

@@ -100,16 +100,22 @@ class ModelConfig(BaseModel):
         name = canonical_activation(value) if isinstance(value, str) else None
         if name not in ACTIVATIONS:
             *names, last = map(repr, ACTIVATIONS)
-            raise ValueError(f"activation must be one of {', '.join(names)} or {last}, got {_shorten(value)}")
+            raise ValueError(
+                f"activation must be one of {', '.join(names)} or {last}, got {shorten_value(value)}"
+            )
         return str(name)
 
     @field_validator("eos_token_id", mode="before")
     @classmethod
     def _read_end_tokens(cls, value: Any) -> Any:
         """Return one id as itself, several as a tuple, and None for none; a negative id never comes."""
+        if value is None:
+            return None
         ids = value if isinstance(value, (list, tuple)) else [value]
         if any(type(each) is not int for each in ids):
-            return value  # refused by its type, unless it is None
+            raise ValueError(
+                f"eos_token_id must be a whole number or a list of them, got {shorten_value(value)}"
+            )
         ids = tuple(sorted({each for each in ids if each >= 0}))
         return ids if len(ids) > 1 else next(iter(ids), None)
 
@@ -219,7 +225,7 @@ def _fault(
     kind: str, location: tuple[int | str, ...], message: str, value: Any, context: dict[str, Any]
 ) -> str:
     key = str(location[0]) if location else ""
-    shown = _shorten(value)
+    shown = shorten_value(value)
     match kind:
         case "extra_forbidden":
             return f"unknown key {key!r}{nearest(key, KEYS)}"
@@ -237,6 +243,7 @@ def _fault(
             return f"{key}: {message[0].lower()}{message[1:]}, got {shown}"
 
 
-def _shorten(value: Any) -> str:
+def shorten_value(value: Any) -> str:
+    """Return a value as a message shows it: at most 40 characters."""
     shown = repr(value)
     return shown if len(shown) <= 40 else shown[:37] + "..."

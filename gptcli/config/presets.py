@@ -86,15 +86,16 @@ def shipped_weights(name: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def file_source(path: Path, *, all_sizes: bool = True) -> ConfigSource:
+def file_source(path: Path, *, all_sizes: bool = True, theirs_if_unclear: bool = False) -> ConfigSource:
     """Return the values of a config file with our keys, nanoGPT's, or those of Hugging Face's GPT-2.
 
-    Without `all_sizes`, the last may leave sizes out; see `from_huggingface`.
+    Without `all_sizes`, the last may leave sizes out; see `from_huggingface`. `theirs_if_unclear` takes keys
+    that both may have for Hugging Face's.
     """
     values = read_config_file(path)
     if is_nanogpt(values):
         values = from_nanogpt(values)
-    elif is_huggingface(values):
+    elif is_huggingface(values, if_unclear=theirs_if_unclear):
         values = from_huggingface(values, str(path), all_sizes=all_sizes)
     return ConfigSource("file", str(path), values)
 

@@ -33,6 +33,7 @@ from gptcli.weights.head import resolve_head
 from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout
 from gptcli.weights.plan import LoadPlan, plan_checkpoint, plan_load
 from gptcli.weights.report import Row, check_report, load_report
+from gptcli.weights.sidecar import update_end_tokens
 
 LayoutName = Literal["hf", "tutorial"]
 OutputDType = Literal["float32", "bfloat16", "float16", "int8"]
@@ -99,6 +100,7 @@ def convert(
     with _new_folder(output):
         write_folder(output, files, text + "\n", lambda n_bytes: advance(n_bytes, total))
         copied = list(_copy_others(plan.checkpoint.path, output))
+        update_end_tokens(output, config)
     written = plan_load(output, [])
     check_report(written, load_report(written))
     return Conversion(

@@ -10,6 +10,7 @@ from gptcli.errors import UsageError, as_given
 Overflow = Literal["slide", "stop"]
 Speculation = Literal["auto", "lookup", "self", "off"]
 MAX_DRAFT_TOKENS = 1024
+MAX_NEW_TOKENS = 2**31 - 1  # a year of text
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,8 +47,10 @@ class GenerationOptions:
         for name in ("stops", "bans"):
             texts = getattr(self, name)
             object.__setattr__(self, name, (texts,) if isinstance(texts, str) else tuple(texts))
-        if self.max_new_tokens < 0:
-            raise UsageError(f"--max-new-tokens {self.max_new_tokens}: expected 0 or more")
+        if not 0 <= self.max_new_tokens <= MAX_NEW_TOKENS:
+            raise UsageError(
+                f"--max-new-tokens {self.max_new_tokens}: expected a number from 0 to {MAX_NEW_TOKENS}"
+            )
         if self.num_samples < 1:
             raise UsageError(f"--num-samples {self.num_samples}: expected 1 or more")
         if "" in self.stops:

@@ -17,7 +17,7 @@ Answer = Literal["answers", "is silent", "refuses the token"]
 ANSWER_SECONDS = 10.0  # without an answer in this time, there is no network
 UNAUTHORIZED = 401
 TOKEN = "HF_TOKEN, or that of hf auth login"
-FETCHED = ("config.json", "*.safetensors", "*.safetensors.index.json")
+FETCHED = ("config.json", "generation_config.json", "*.safetensors", "*.safetensors.index.json")
 PICKLED = ("*.bin", "*.bin.index.json", "*.pt", "*.pth", "*.ckpt")
 
 

@@ -9,10 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gptcli.config.files import read_config_file
-from gptcli.config.huggingface import END_KEYS, within_vocabulary
+from gptcli.config.huggingface import within_vocabulary
 from gptcli.config.model_config import ModelConfig
-from gptcli.config.presets import ConfigSource, ResolvedConfig, file_source, presets_folder, resolve
+from gptcli.config.presets import ConfigSource, ResolvedConfig, presets_folder, resolve
 from gptcli.errors import ConfigError, WeightsError, count
 from gptcli.weights.detect import DetectedLayout, detect_layout, shorten
 from gptcli.weights.files import open_checkpoint
@@ -27,6 +26,7 @@ from gptcli.weights.infer import (
 )
 from gptcli.weights.infer_feed_forward import infer_feed_forward
 from gptcli.weights.layouts import NANOGPT, TUTORIAL
+from gptcli.weights.sidecar import check_sidecar, read_sidecar
 
 # embedding     the head is the token embedding
 # own           the file's head is used
@@ -96,12 +96,12 @@ def plan_checkpoint(
     """
     inferred = infer_from_tensors(detected)
     if sidecar is None:
-        sidecar = _read_sidecar(detected.checkpoint)
+        sidecar = read_sidecar(detected)
     sidecar = replace(sidecar, values=within_vocabulary(dict(sidecar.values), inferred.get("vocab_size")))
     if detected.layout is NANOGPT:  # Hugging Face's keys promise biases that its models need not have
         kept = {key: value for key, value in sidecar.values.items() if key not in PRESENCE_KEYS}
         sidecar = replace(sidecar, values=kept)
-    _check_sidecar(sidecar, inferred)
+    check_sidecar(sidecar, inferred)
     head, head_is_embedding = _infer_head(detected, sidecar)
     inferred["tie_embeddings"] = head in ("embedding", "unused")
     notes = []
@@ -130,46 +130,6 @@ def plan_checkpoint(
         raise WeightsError(str(error)) from None
     detected.check_count(resolved.config)
     return LoadPlan(detected, inferred, resolved, head, head_is_embedding, tuple(notes))
-
-
-def _read_sidecar(checkpoint: Checkpoint) -> ConfigSource:
-    """Return `config.json` from the folder of the weights; an empty source where there is none."""
-    path = checkpoint.config_path
-    if path is None:
-        return ConfigSource("weights", "", {})
-    try:
-        source = file_source(path, all_sizes=False)
-        return replace(source, values={**source.values, **_read_end_tokens(path)}, origin="weights")
-    except ConfigError as error:  # a fault of the weights' folder, not of the command line
-        raise WeightsError(str(error)) from None
-
-
-def _read_end_tokens(config_path: Path) -> dict[str, Any]:
-    """Return the ids that end and begin a text by the `generation_config.json` next to a config.
-
-    transformers prefers them to those of the config. Its settings of sampling are not ours: greedy stays the
-    default.
-    """
-    path = config_path.with_name("generation_config.json")
-    if not path.is_file():
-        return {}
-    values = read_config_file(path)
-    return {key: values[key] for key in END_KEYS if values.get(key) is not None}
-
-
-def _check_sidecar(sidecar: ConfigSource, inferred: Mapping[str, Any]) -> None:
-    declared = sidecar.values
-    wrong = [
-        key for key in SIZE_KEYS if key in declared and key in inferred and declared[key] != inferred[key]
-    ]
-    # A bias that only the file has is used, with a note; one that only the sidecar declares is an error.
-    wrong += [key for key in PRESENCE_KEYS if declared.get(key) is True and not inferred[key]]
-    if wrong:
-        claimed = ", ".join(f"{key} {declared[key]}" for key in wrong)
-        held = ", ".join(f"{key} {inferred[key]}" for key in wrong)
-        preset = fitting_preset(inferred)
-        fits = f" (they are those of {preset})" if preset else ""
-        raise WeightsError(f"{sidecar.name} says {claimed}, and the tensors next to it have {held}{fits}")
 
 
 def _infer_head(detected: DetectedLayout, sidecar: ConfigSource) -> tuple[Head, bool]:

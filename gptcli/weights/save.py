@@ -13,6 +13,7 @@ from gptcli.config.shapes import parameter_shapes
 from gptcli.model.gpt import GPTModel
 from gptcli.weights.folders import SINGLE
 from gptcli.weights.layouts import HUGGINGFACE, TUTORIAL, Layout, Rule
+from gptcli.weights.sidecar import update_end_tokens
 
 
 def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32) -> Layout:
@@ -32,6 +33,7 @@ def save_model(model: GPTModel, folder: Path, dtype: torch.dtype = torch.float32
     new_weights.chmod(new_config.stat().st_mode & 0o777)  # safetensors lets only the owner read its files
     new_weights.replace(folder / SINGLE)
     new_config.replace(folder / "config.json")
+    update_end_tokens(folder, config)
     return layout
 
 

@@ -87,8 +87,8 @@ class TestPrompt:
     def test_bytes_that_are_not_utf8_are_replaced_with_a_note(self, cli, scripted):
         folder = scripted({A: B})
         for result in (
-            cli("generate", os.fsdecode(b"\xff\xfe a"), "-w", folder, "-n", 0),
-            cli("generate", "-", "-w", folder, "-n", 0, stdin=b"\xff\xfe a"),
+            cli("generate", os.fsdecode(b"\xfe\xfe a"), "-w", folder, "-n", 0),
+            cli("generate", "-", "-w", folder, "-n", 0, stdin=b"\xfe\xfe a"),
         ):
             assert result.out == "\ufffd\ufffd a\n"
             assert "not all UTF-8" in result.err
@@ -148,7 +148,10 @@ class TestEnd:
     @pytest.mark.parametrize(
         ("arguments", "message"),
         [
-            (["-n", "-1"], "--max-new-tokens -1: expected 0 or more"),
+            (["-n", "-1"], "--max-new-tokens -1: expected a number from 0 to 2147483647"),
+            (["-n", "9" * 400], "expected a number from 0 to 2147483647"),
+            (["--set", 'emb_dim=!!int ""'], "a value that its tag does not fit"),
+            (["--set", 'emb_dim=!!bool "x"'], "a value that its tag does not fit"),
             (["-n", "x"], "got 'x'"),
             (["--stop", ""], "--stop ''"),
             (["--logprobs"], "add --json"),

@@ -53,7 +53,7 @@ def test_a_batch_counts_one_record_one_token_and_one_prompt(cli, config, tmp_pat
     result = cli(*command, "--stats", "--set", "context_length=2")
     assert "· 1 record, 1 token in" in result.err
     assert "warning: 1 prompt longer than the context of 2:" in result.err
-    again = cli(*command, "--resume")
+    again = cli(*command, "--resume", "--set", "context_length=2")
     assert f"note: {target} holds 1 record already\n" in again.err
     source.write_text("{\n")
     wrong = cli("generate", "-c", config, "-i", source, "--input-format", "jsonl", "--json", "-q")

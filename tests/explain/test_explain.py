@@ -49,8 +49,11 @@ class TestTrace:
         assert len(found.activations) == len(found.attention) == 2
         assert all(found.activations)
 
-    def test_attention_and_residual_are_those_of_transformers(self, tmp_path):
-        model = lively_model(tiny_config(tie_embeddings=True))
+    @pytest.mark.parametrize(
+        "scale", [{}, {"scale_attn_weights": False, "scale_attn_by_inverse_layer_idx": True}], ids=str
+    )
+    def test_attention_and_residual_are_those_of_transformers(self, scale, tmp_path):
+        model = lively_model(tiny_config(tie_embeddings=True, **scale))
         save_model(model, tmp_path)
         reference = GPT2LMHeadModel.from_pretrained(tmp_path, attn_implementation="eager").eval()
         with torch.no_grad():

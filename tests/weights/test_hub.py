@@ -33,6 +33,7 @@ def folder(tmp_path) -> Path:
     """Save a checkpoint with GPT-2's vocabulary, next to files that are not needed."""
     model = lively_model(tiny_config(vocab_size=50257, tie_embeddings=True))
     folder = save_huggingface(model, tmp_path / "repository")
+    (folder / "generation_config.json").write_text('{"eos_token_id": [7, 50256]}')
     for name in ("pytorch_model.bin", "README.md", "onnx/model.safetensors", "config.json.orig"):
         (folder / name).parent.mkdir(exist_ok=True)
         (folder / name).write_bytes(b"not for us")
@@ -84,7 +85,8 @@ def test_a_repository_gives_the_text_of_its_files_and_only_needed_files_are_fetc
     here = json.loads(process(*ASK, "-w", folder / "model.safetensors").stdout)
     assert json.loads(done.stdout)["completion_ids"] == here["completion_ids"]
     fetched = {path for method, path in hub.requests if method == "GET" and "/api/" not in path}
-    assert fetched == {f"/{REPOSITORY}/resolve/{COMMIT}/config.json", "/cdn/model.safetensors"}
+    configs = {f"/{REPOSITORY}/resolve/{COMMIT}/{name}.json" for name in ("config", "generation_config")}
+    assert fetched == configs | {"/cdn/model.safetensors"}
     assert b"\r" not in done.stderr  # stderr is not a terminal, so there is no progress bar
 
 
