@@ -154,7 +154,7 @@ def count_records(path: Path, format_: str) -> int | None:
     if not path.is_file():
         return None
     if format_ == "csv":
-        csv.field_size_limit(2**31 - 1)
+        csv.field_size_limit(MAX_PROMPT_BYTES)
         with path.open(encoding="utf-8-sig", errors="replace", newline="") as text, suppress(csv.Error):
             return sum(1 for _ in csv.reader(text)) - 1
         return None

@@ -88,10 +88,8 @@ def prepare_request(
     Raises `UsageError` for a prompt that the model cannot take, and for banned texts that it does not have.
     """
     ids = tuple(tokenizer.encode(prompt, plain=options.plain_prompt))
-    begin_text = ""
-    if not ids:
-        ids = tokenizer.begin_ids()
-        begin_text = tokenizer.decode(ids) or f"token {ids[0]}"
+    ids = ids or tokenizer.begin_ids()
+    begin_text = "" if prompt else tokenizer.decode(ids) or f"token {ids[0]}"
     slide = options.overflow == "slide"
     if len(ids) > config.context_length and not slide:
         raise UsageError(

@@ -43,6 +43,8 @@ class FileEncoding:
         self._has_marked_spaces = "▁" in decoder
         self._needs_context = not decoder.startswith("ByteLevel(")
         self.cuts_before_spaces = _cuts_before_spaces(library)
+        # After these alone a continuation begins the text.
+        self._frame = {begin_of_text, *self.encode("", plain=True, begins=True)}
 
     def encode(self, text: str, *, plain: bool, begins: bool) -> list[int]:
         """Return the ids of a text, as `gptcli.tokenizer.Encoding` says."""
@@ -69,8 +71,8 @@ class FileEncoding:
         """Return what turns the ids of a continuation into text, after those of a prompt."""
         if not self._needs_context:
             return ByteDetokenizer(self.token_bytes)
-        last = [i for i in after[-CONTEXT:] if not self._is_special(i)]
-        return ContextDetokenizer(self._decode, self._is_byte, last)
+        begins = self._frame.issuperset(after)
+        return ContextDetokenizer(self._decode, self._is_byte, () if begins else after[-CONTEXT:])
 
     def _decode(self, ids: Sequence[int]) -> str:
         with library_call("tokenizers"):
@@ -79,9 +81,6 @@ class FileEncoding:
     def _is_byte(self, token_id: int) -> bool:
         token = self._library.id_to_token(token_id) if self._has_byte_tokens else None
         return token is not None and BYTE.fullmatch(token) is not None
-
-    def _is_special(self, token_id: int) -> bool:
-        return token_id in self._added and self._added[token_id].special
 
 
 def _cuts_before_spaces(library: tokenizers.Tokenizer) -> bool:

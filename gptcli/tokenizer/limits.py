@@ -1,5 +1,6 @@
 """The limits of the tokenizer libraries: memory, and panics of Rust."""
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -12,6 +13,19 @@ def require_memory_for(text: str, bytes_per_byte: int) -> None:
     n_bytes = len(text.encode("utf-8", "surrogatepass"))
     what = f"the tokens of a text of {n_bytes:,} bytes"
     require_memory(n_bytes * bytes_per_byte, available_bytes(), what, "a shorter text")
+
+
+@contextmanager
+def without_panic_messages() -> Iterator[None]:
+    """Hide what Rust writes to stderr when it panics, lines that no Python handler sees."""
+    held, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)
+    try:
+        yield
+    finally:
+        os.dup2(held, 2)
+        os.close(held)
+        os.close(nowhere)
 
 
 @contextmanager

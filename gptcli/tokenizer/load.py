@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gptcli.errors import GptcliError, WeightsError
+from gptcli.errors import WeightsError
 from gptcli.tokenizer.files import (
     WHOLE,
     TokenizerFiles,
@@ -17,6 +18,7 @@ from gptcli.tokenizer.files import (
 )
 from gptcli.tokenizer.gpt2 import END_OF_TEXT, GPT2Encoding
 from gptcli.tokenizer.gpt2_files import is_gpt2_json, is_gpt2_pair
+from gptcli.tokenizer.limits import without_panic_messages
 from gptcli.tokenizer.settings import AddedToken, TokenizerSettings, read_settings
 from gptcli.tokenizer.tokenizer import Encoding
 
@@ -25,6 +27,8 @@ if TYPE_CHECKING:
 
 # The special tokens of GPT2Tokenizer in transformers, unless its files name others.
 GPT2_NAMED = dict.fromkeys(("bos_token", "eos_token", "unk_token"), END_OF_TEXT)
+# A text that shows at once whether the library can use what it has read.
+PROBE = "Hello, I am\n\n  12 é"
 
 
 def refuse_settings_alone(folder: Path) -> None:
@@ -47,11 +51,23 @@ def load_encoding(files: TokenizerFiles) -> Encoding:
     Raises `WeightsError` for files that are not those of a tokenizer.
     """
     try:
-        return _load_whole(files) if files.merges is None else _load_pair(files, files.merges)
-    except (GptcliError, MemoryError):
+        with without_panic_messages():
+            encoding = _load_whole(files) if files.merges is None else _load_pair(files, files.merges)
+            _probe(encoding)
+    except (WeightsError, MemoryError):
         raise
-    except Exception as error:  # the library raises Exception itself for what it cannot read
+    except BaseException as error:  # the library raises Exception itself, and Rust panics
+        if not isinstance(error, Exception) and type(error).__name__ != "PanicException":
+            raise
         raise WeightsError(broken_message(files.vocabulary, str(error))) from None
+    return encoding
+
+
+def _probe(encoding: Encoding) -> None:
+    """Use an encoding, so that the library fails now if it cannot, and not in the midst of a text."""
+    stream = encoding.detokenizer(encoding.encode(PROBE, plain=False, begins=True))
+    for token_id in range(min(encoding.n_tokens, 8)):
+        stream.feed(token_id)
 
 
 def _load_whole(files: TokenizerFiles) -> Encoding:
@@ -62,13 +78,27 @@ def _load_whole(files: TokenizerFiles) -> Encoding:
     settings = read_settings(files, {})
     if is_gpt2_json(spec, settings):
         return GPT2Encoding()
+    _check_prefix(spec["model"])
     import tokenizers
 
     library = tokenizers.Tokenizer.from_buffer(text)
+    if isinstance(library.model, tokenizers.models.BPE):
+        library.model.dropout = None  # it makes training harder, and a text's ids random
     is_byte_level = isinstance(library.pre_tokenizer, tokenizers.pre_tokenizers.ByteLevel)
     if settings.adds_prefix_space is not None and is_byte_level and settings.is_gpt2_class:
         library.pre_tokenizer.add_prefix_space = settings.adds_prefix_space
     return _finish(library, files, settings)
+
+
+def _check_prefix(model: Mapping[str, Any]) -> None:
+    """Raise `ValueError` for a merge that is shorter than the prefix it must have: it ends the process."""
+    prefix, merges = model.get("continuing_subword_prefix"), model.get("merges")
+    if not isinstance(prefix, str) or not prefix or not isinstance(merges, list):
+        return
+    for merge in merges:
+        pair = merge.split(" ") if isinstance(merge, str) else merge
+        if not isinstance(pair, list) or not str(pair[-1:] and pair[-1]).startswith(prefix):
+            raise ValueError(f"the merge {merge!r} lacks the continuing_subword_prefix {prefix!r}")
 
 
 def _load_pair(files: TokenizerFiles, merges_path: Path) -> Encoding:

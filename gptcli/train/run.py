@@ -87,8 +87,6 @@ class TrainingRun:
         _check_memory(config, device)
         _make_folder(options)
         self._sample_ids = self._encode_sample_prompt()
-        if source.tokenizer_source is not None:
-            source.tokenizer_source.copy_to(options.output)
         self.ids, _ = self._tokenize("--data", options.data, "train.tokens", config)
         self.validation_ids, self.validation_bytes = self._tokenize(
             "--validation", options.validation, "validation.tokens", config
@@ -109,6 +107,8 @@ class TrainingRun:
                     f"the run was planned for {count(planned, 'step')}: from step {self.done + 1} on the"
                     f" learning rate follows the schedule of {settings.steps}"
                 )
+        if source.tokenizer_source is not None:
+            source.tokenizer_source.copy_to(options.output)
 
     def train(self) -> None:
         """Train to the last step and save the model.

@@ -44,7 +44,9 @@ def greedy(folder, prompt, n):
     model = GPT2LMHeadModel.from_pretrained(folder).double()
     ids = tokenizer(prompt, return_tensors="pt")["input_ids"]
     with torch.no_grad():
-        out = model.generate(ids, max_new_tokens=n, do_sample=False, eos_token_id=None, pad_token_id=0)[0]
+        # With a mask, since a prompt may hold the token that pads.
+        options = {"attention_mask": torch.ones_like(ids), "eos_token_id": None, "pad_token_id": 0}
+        out = model.generate(ids, max_new_tokens=n, do_sample=False, **options)[0]
     text = tokenizer.decode(out, skip_special_tokens=False)
     return ids[0].tolist(), out[ids.shape[1] :].tolist(), text
 
@@ -180,7 +182,9 @@ def test_a_model_is_trained_on_it_and_is_whole_afterwards(cli, tmp_path, capfd):
     assert record["prompt_ids"] == greedy(tmp_path / "out", PROMPT, 5)[0]
     save_whole(llama2_style(), tmp_path / "tokenizer")
     again = [str(each) for each in [*arguments, "--resume", "--set", "vocab_size=323"]]
+    before = (tmp_path / "out" / "tokenizer.json").read_bytes()
     assert boundary.run(app, PROGRAM, again) == 2
+    assert (tmp_path / "out" / "tokenizer.json").read_bytes() == before
 
 
 def test_a_run_with_another_tokenizer_does_not_continue_a_batch(cli, folder, tmp_path):
