@@ -12,23 +12,19 @@ from typing import Any
 
 import torch
 
-from gptcli.config.cost import count_parameters
 from gptcli.config.model_config import ModelConfig
 from gptcli.decode.loop import decode
 from gptcli.engine.torch_engine import TorchEngine
-from gptcli.errors import GptcliError, UsageError, WeightsError, count
-from gptcli.model.gpt import GPTModel
-from gptcli.model.init import random_model
+from gptcli.errors import GptcliError, UsageError, count
 from gptcli.runtime.torch_runtime import DTYPES
-from gptcli.system.memory import available_bytes, require_memory
-from gptcli.train.checkpoint import CHECKPOINT, load_checkpoint, save_checkpoint
+from gptcli.train.checkpoint import load_checkpoint, save_checkpoint
 from gptcli.train.data import GPTDatasetV1, TokenIds, map_tokens, write_tokens
 from gptcli.train.evaluate import evaluate
 from gptcli.train.loop import TrainStep, training_steps
 from gptcli.train.optimizer import Optimizers
+from gptcli.train.prepare import check_memory, initial_model, make_folder, stop_signals
 from gptcli.train.settings import TrainingSettings
 from gptcli.weights.folders import SINGLE
-from gptcli.weights.load import load_weights
 from gptcli.weights.save import save_model
 from gptcli.weights.source import ModelSource
 
@@ -84,8 +80,8 @@ class TrainingRun:
         self.settings, self.options, self._log, self._note = settings, options, log, note
         config = source.config
         self.tokenizer, self._tokenizer_fingerprint = source.tokenizer, source.tokenizer_fingerprint
-        _check_memory(config, device)
-        _make_folder(options)
+        check_memory(config, device)
+        make_folder(options.output, resume=options.resume)
         self._sample_ids = self._encode_sample_prompt()
         self.ids, _ = self._tokenize("--data", options.data, "train.tokens", config)
         self.validation_ids, self.validation_bytes = self._tokenize(
@@ -93,7 +89,7 @@ class TrainingRun:
         )
         if options.validation and len(self.validation_ids) < 2:
             raise UsageError("--validation: the text has fewer than two tokens, so none is predicted")
-        self.model = _initial_model(source, settings.seed).to(device)
+        self.model = initial_model(source, settings.seed).to(device)
         self.model.tie_head()
         torch.manual_seed(settings.seed)
         self.optimizers = Optimizers(self.model, settings)
@@ -125,7 +121,7 @@ class TrainingRun:
                 raise KeyboardInterrupt
             stop.append(number)
 
-        before = {number: signal.signal(number, ask_to_stop) for number in _signals()}
+        before = {number: signal.signal(number, ask_to_stop) for number in stop_signals()}
         try:
             for step in training_steps(self.model, self.optimizers, dataset, settings, self.done):
                 self.done = step.number
@@ -237,46 +233,6 @@ class TrainingRun:
         with (self.options.output / LOG).open("a", encoding="utf-8") as file:
             file.write(json.dumps(record) + "\n")
         self._log(record)
-
-
-def _initial_model(source: ModelSource, seed: int) -> GPTModel:
-    """Return a model with random weights, or with those of a file, copied so that the file never changes."""
-    if source.plan is None:
-        return random_model(source.config, seed)
-    if source.plan.detected.is_int8:
-        raise WeightsError(
-            f"{source.plan.checkpoint.path}: int8 weights cannot be trained; give the original"
-        )
-    model = load_weights(source.plan, device=torch.device("cpu"), dtype=torch.float32).model
-    for parameter in model.parameters():  # they are still views of the mapped file
-        parameter.data = parameter.data.clone(memory_format=torch.contiguous_format)
-    return model.requires_grad_(True)
-
-
-def _check_memory(config: ModelConfig, device: torch.device) -> None:
-    """Raise `ResourceError` for a model that does not fit: weight, gradient and AdamW's two, in float32."""
-    if device.type == "cpu":
-        require_memory(
-            16 * count_parameters(config), available_bytes(), "weights, gradients and optimizer states"
-        )
-
-
-def _make_folder(options: RunOptions) -> None:
-    """Make the run's folder; raises `UsageError` for one that holds another run or a model."""
-    folder = options.output
-    folder.mkdir(parents=True, exist_ok=True)
-    held = [name for name in (CHECKPOINT, SINGLE) if (folder / name).exists()]
-    if held and not options.resume:
-        raise UsageError(
-            f"--output {folder}: holds {held[0]} already; --resume continues it, or name another folder"
-        )
-
-
-def _signals() -> list[signal.Signals]:
-    """Return the signals that end a run with a checkpoint; SIGHUP only if it is not ignored, as by nohup."""
-    hangup = getattr(signal, "SIGHUP", None)  # Windows has none
-    is_heeded = hangup is not None and signal.getsignal(hangup) is not signal.SIG_IGN
-    return [signal.SIGINT, signal.SIGTERM, *([hangup] if hangup is not None and is_heeded else [])]
 
 
 def _is_due(step: int, every: int) -> bool:
