@@ -44,7 +44,7 @@ def own_style() -> Iterator[None]:
     import_matplotlib()
     import matplotlib
 
-    with matplotlib.rc_context():
+    with _quiet_matplotlib(), matplotlib.rc_context():
         matplotlib.rcdefaults()
         matplotlib.rcParams["svg.hashsalt"] = "gptcli"
         yield

@@ -78,4 +78,5 @@ def test_below_the_command_line_nothing_else_reads_the_environment():
         if isinstance(node, ast.Attribute) and node.attr in ("environ", "environb", "getenv")
     }
     readers -= {"engine/native/build.py"}  # it runs when the package is built
+    readers -= {"plots/figure.py"}  # it hides a variable from matplotlib
     assert {path for path in readers if not path.startswith("cli/")} == {"system/torchrun.py"}
