@@ -60,7 +60,10 @@ class ContextDetokenizer:
         text = self._decode([*self._context, *self._new])
         if text.endswith("\ufffd") and len(self._new) < MAX_HELD and not is_last:
             return b""
-        piece = text[len(self._context_text) :]
+        if text.startswith(self._context_text):
+            piece = text[len(self._context_text) :]
+        else:  # broken bytes spoil those of the characters before, which are written already
+            piece = self._decode(self._new)
         # Without text of its own the context would not keep the next token's space.
         self._context = self._new if piece and self._context_text else [*self._context, *self._new]
         self._new, self._context_text = [], self._decode(self._context)

@@ -71,8 +71,12 @@ class FileEncoding:
         """Return what turns the ids of a continuation into text, after those of a prompt."""
         if not self._needs_context:
             return ByteDetokenizer(self.token_bytes)
-        begins = self._frame.issuperset(after)
-        return ContextDetokenizer(self._decode, self._is_byte, () if begins else after[-CONTEXT:])
+        if self._frame.issuperset(after):
+            return ContextDetokenizer(self._decode, self._is_byte, ())
+        start = max(0, len(after) - CONTEXT)
+        while start > 0 and self._is_byte(after[start]):  # a character is not cut
+            start -= 1
+        return ContextDetokenizer(self._decode, self._is_byte, after[start:])
 
     def _decode(self, ids: Sequence[int]) -> str:
         with library_call("tokenizers"):

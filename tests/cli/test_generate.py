@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from gptcli.cli import bounded
 from tests.models import lively_model, save_huggingface, save_tutorial, scripted_model, tiny_config
 
 A, B, C, EOT = 64, 65, 66, 50256  # "a", "b", "c"
@@ -25,6 +26,13 @@ def scripted(tmp_path):
 
 
 class TestPrompt:
+    def test_a_pipe_without_an_end_is_wrong_usage(self, cli, scripted, monkeypatch):
+        monkeypatch.setattr(bounded, "MAX_PROMPT_BYTES", 1000)
+        result = cli("generate", "-w", scripted({A: B}), stdin=b"a" * 1001)
+        assert (result.status, result.out) == (2, "")
+        assert "error: stdin: more than" in result.err
+        assert cli("generate", "-w", scripted({A: B}), "-n", 1, stdin=b"a" * 1000).status == 0
+
     def test_the_prompt_and_its_continuation_then_one_newline(self, cli, scripted):
         result = cli("generate", "a", "-w", scripted({A: B, B: C, C: A}), "-n", 4)
         assert (result.status, result.out, result.err) == (0, "abcab\n", "")

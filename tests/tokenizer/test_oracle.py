@@ -208,7 +208,14 @@ def with_added_words() -> Tokenizer:
     return library
 
 
+def in_a_sequence() -> Tokenizer:
+    library = gpt2_style()
+    library.decoder = decoders.Sequence([decoders.ByteLevel()])
+    return library
+
+
 WHOLE = {
+    "byte-level, decoded by a sequence": in_a_sequence,
     "GPT-2's kind": gpt2_style,
     "Llama 3's kind": llama3_style,
     "Llama 2's kind": llama2_style,
@@ -268,13 +275,41 @@ def test_a_character_of_several_byte_tokens_comes_whole(tmp_path):
     assert any("😀" in piece for piece in pieces)
 
 
-def test_a_word_after_a_prompt_keeps_its_space(tmp_path):
+@pytest.mark.parametrize("between", [[], [100_000]], ids=["at once", "after an id without text"])
+def test_a_word_after_a_prompt_keeps_its_space(tmp_path, between):
     library = llama2_style()
     encoding = encoding_of(save_whole(library, tmp_path))
     prompt = encoding.encode("Once upon", plain=False, begins=True)
     word = encoding.encode("a king", plain=False, begins=False)
     stream = encoding.detokenizer(prompt)
-    assert b"".join([*map(stream.feed, word), stream.close()]) == b" a king"
+    assert b"".join([*map(stream.feed, between + word), stream.close()]) == b" a king"
+
+
+class TestCharactersOfByteTokens:
+    @pytest.mark.parametrize("text", ["漢字" * 6, "ééa" + "漢" * 8 + " b", "a 😀😀😀😀 c"])
+    def test_a_prompt_may_end_in_any_number_of_them(self, tmp_path, text):
+        library = llama2_style()
+        encoding = encoding_of(save_whole(library, tmp_path))
+        ids = encoding.encode(text, plain=False, begins=True)
+        for n in range(2, len(ids)):
+            prompt = library.decode(ids[:n])
+            if "\ufffd" not in prompt:
+                stream = encoding.detokenizer(ids[:n])
+                assert prompt + b"".join([*map(stream.feed, ids[n:]), stream.close()]).decode() == text
+
+    def test_broken_ones_do_not_spoil_the_prompt(self, tmp_path):
+        encoding = encoding_of(save_whole(llama2_style(), tmp_path))
+        prompt = encoding.encode("a 漢", plain=False, begins=True)
+        broken = encoding.encode("漢", plain=False, begins=False)[1:2]
+        broken += encoding.encode("b", plain=False, begins=False)
+        stream = encoding.detokenizer(prompt)
+        assert b"".join([*map(stream.feed, broken), stream.close()]).decode() == "\ufffd b"
+
+    def test_half_a_character_at_the_end_is_written(self, tmp_path):
+        encoding = encoding_of(save_whole(llama2_style(), tmp_path))
+        ids = encoding.encode("a 漢", plain=False, begins=True)
+        stream = encoding.detokenizer(ids[:-3])
+        assert b"".join([*map(stream.feed, ids[-3:-1]), stream.close()]).decode() == "\ufffd\ufffd"
 
 
 def test_a_pair_of_another_vocabulary(tmp_path):
