@@ -53,7 +53,7 @@ def test_generate_imports_no_explanations_training_or_plots(tiny_config_file):
 import sys
 from gptcli.cli.app import run
 assert run(["generate", "Hi", "-n", "2", "-q", "-c", {str(tiny_config_file)!r}]) == 0
-others = ("gptcli.explain", "gptcli.train", "gptcli.train.data", "matplotlib", "plotille", "transformers", "tokenizers")
+others = ("gptcli.explain", "gptcli.train", "matplotlib", "plotille", "transformers", "tokenizers")
 assert not [name for name in sys.modules if name.startswith(others)]
 """
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT, stdout=subprocess.DEVNULL, timeout=120)
